@@ -436,10 +436,7 @@ class Toeplitz:
 
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""
-        total = np.zeros(self.steps)
-        for start in range(0, min(times * apart, self.steps), apart):
-            length = min(len(self.coefficients), self.steps - start)
-            total[start : start + length] += np.abs(self.coefficients[:length])
+        total = self._added(np.abs(self.coefficients), times, apart)
         return largest_of(total @ total, self.steps)
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
@@ -470,21 +467,76 @@ class Toeplitz:
             off = np.finfo(np.longdouble).eps * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
             return np.asarray((np.abs(product) + rounding + off) * UPWARDS, dtype=np.float64) + np.finfo(float).tiny
 
+    def _added(self, numbers: Array, times: int, apart: int) -> Array:
+        """Return the sum of up to so many columns (n,), so many steps apart, that begin with the same numbers."""
+        total = np.zeros(self.steps)
+        for start in range(0, min(times * apart, self.steps), apart):
+            length = min(len(numbers), self.steps - start)
+            total[start : start + length] += numbers[:length]
+        return total
+
+
+POWERS = 16 * EPS
+"""What powers of a θ, with the one or two products that follow, are off by at most, relative."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffered(Toeplitz):
-    """``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)``, with a scale a and a decay θ for each buffer."""
+    """``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)``, with a scale a and a decay θ for each buffer.
+
+    Noise is drawn from the buffers: where they cancel, what the sums in doubles are off by is counted in all costs and
+    variances.
+    """
 
     coefficients: Array = field(init=False)
     scales: Array  # (k,) a
     decays: Array  # (k,) θ
+    rounding: Array = field(init=False)  # (b,) what each coefficient may be off by
 
     def __post_init__(self) -> None:
-        series = np.r_[1.0, np.zeros(self.steps - 1)]
+        series, sizes = np.r_[1.0, np.zeros(self.steps - 1)], np.zeros(self.steps)
         with np.errstate(under="ignore"):
             for scale, decay in zip(self.scales, self.decays, strict=True):
-                series[1:] += scale * decay ** np.arange(self.steps - 1)
-        object.__setattr__(self, "coefficients", np.trim_zeros(series, "b"))
+                term = scale * decay ** np.arange(self.steps - 1)
+                series[1:] += term
+                sizes[1:] += np.abs(term)
+        off = (POWERS + len(self.scales) * EPS) * sizes
+        if np.all(np.diff(np.abs(series)) <= 0):
+            # So that no sum of an error and a coefficient exceeds an earlier one, as `decreasing` says.
+            off = np.maximum.accumulate((np.abs(series) + off)[::-1])[::-1] - np.abs(series)
+        count = int(np.flatnonzero((series != 0) | (off > 0))[-1]) + 1
+        object.__setattr__(self, "coefficients", series[:count])
+        object.__setattr__(self, "rounding", off[:count])
+
+    def costs(self) -> tuple[Array, Array]:
+        """Return the squared norm of each column (n,), and what rounding may hide of it."""
+        squares, hidden = Toeplitz.costs(self)
+        unsure = np.zeros(self.steps)
+        unsure[: len(self.rounding)] = (2 * np.abs(self.coefficients) + self.rounding) * self.rounding
+        return squares, hidden + np.cumsum(unsure)[::-1] * (1 + summing(self.steps))
+
+    def products(self) -> tuple[Array, Array]:
+        """Return ``C'C`` and ``|C|'|C|`` (n, n), the latter with what the coefficients are off by."""
+        shared, sizes = Toeplitz.products(self)
+        errors = Toeplitz(self.rounding, self.steps).matrix()
+        crossed = np.abs(self.matrix()).T @ errors
+        return shared, sizes + (crossed + crossed.T + errors.T @ errors) / summing(self.steps) * UPWARDS
+
+    def participation(self, times: int, apart: int) -> tuple[float, float]:
+        """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""
+        total, unsure = (self._added(part, times, apart) for part in (np.abs(self.coefficients), self.rounding))
+        largest, hidden = largest_of(total @ total, self.steps)
+        return largest, hidden + float((2 * total + unsure) @ unsure) * (1 + summing(self.steps))
+
+    def residual(self, series: Array, decay: float) -> Array:
+        """Return what ``|e|`` may be, coefficient by coefficient (n,), for the c that the buffers have."""
+        known = Toeplitz.residual(self, series, decay)
+        before = decay * np.concatenate([[0.0], series[:-1]])
+        # (1 - β z) g is close to 1 / c, whose coefficients add up to much less than those of g.
+        inverse = np.abs(series - before) + 2 * EPS * (np.abs(series) + np.abs(before))
+        with np.errstate(over="ignore", invalid="ignore"):
+            missed, rounding = product_of_series(self.rounding, inverse, self.steps)
+            return known + (np.abs(missed) + rounding) * UPWARDS
 
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from one sum with decay for each buffer."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from dualmech.geometry.causal import (
     MOST_DEPARTURE,
+    POWERS,
     EarlierRows,
     Toeplitz,
     largest_of,
@@ -30,9 +31,6 @@ from dualmech.geometry.causal import (
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.streams import running_sums
-
-POWERS = 16 * EPS
-"""What powers of a θ, with the one or two products that follow, are off by at most, relative."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ class EpochsMechanism(NoiseByStep):
     over signs for numbers, with ``C = B' Σ⁻¹ B``; it errs on the safe side. Where parts need only be so far apart, and
     of a causal strategy, the only entry is what any person costs at most.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of one record by a matrix or a causal strategy,
-    neighbours that are no participation or do not fit its steps, a mechanism that releases something exactly.
+    neighbours that are no participation or do not fit its steps, a mechanism that releases something exactly, or on
+    rows with a singular covariance.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ class EpochsMechanism(NoiseByStep):
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
-        costs = phase_costs(noise._independent_noise, noise.independent_rows, phases, self.neighbours)
+        # The rows as they are: independent ones that stand for them are rounded.
+        costs = None if noise._singular else phase_costs(noise._covariance, noise.query_matrix, phases, self.neighbours)
         if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
         return costs[1]

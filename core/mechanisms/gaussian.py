@@ -17,6 +17,7 @@ from dualmech.geometry.apart import largest_sums
 from dualmech.geometry.causal import EarlierRows
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
+from dualmech.immutable import freeze
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
 from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
@@ -277,7 +278,16 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
         most, apart = validate.size(times=times), validate.size(separation=separation)
-        if validate.boolean(at_least=at_least):
+        free = validate.boolean(at_least=at_least)
+        if self.releases_exactly:
+            raise InvalidInputError(
+                "participation_cost is not finite: the covariance is singular, some queries are released exactly"
+            )
+        if self._singular:
+            raise InvalidInputError("participation_cost needs noise whose covariance is proven to be positive definite")
+        if not len(self.query_matrix):
+            return ParticipationCost(0.0, True, 0.0)
+        if free:
             return self._cost_apart(most, apart)
         cells = self.query_matrix.shape[1]
         most = min(most, -(-cells // apart))
@@ -298,7 +308,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart."""
         every = np.arange(self.query_matrix.shape[1])[None, :]
-        judged = linalg.inverse_blocks(self._independent_noise, self.independent_rows, every)
+        judged = linalg.inverse_blocks(self._covariance, self.query_matrix, every)
         assert judged is not None
         return cost_between(*largest_sums(judged[1][0], judged[2][0], times, apart))
 
@@ -307,7 +317,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         parts = []
         for start in range(0, differences.shape[1], LARGEST_FORMS):
             some = differences[:, start : start + LARGEST_FORMS]
-            judged = linalg.inverse_forms(self._independent_noise, *moves_between(self.independent_rows, some))
+            judged = linalg.inverse_forms(self._covariance, *moves_between(self.query_matrix, some))
             assert judged is not None
             parts.append(judged[1:])
         forms, off = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
@@ -328,10 +338,28 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
         The paper's takes the eigenvectors of the cost matrix; any rows S with ``S'S = C`` will do, and those that
         a factor of Σ gives keep the digits that forming C would lose.
+        Its profile is nowhere below this one: where rounding left less, all rows are longer.
         Raises `InvalidInputError` where something is released exactly, at a cost that is not finite.
         """
         rows = without_tiny_entries(self.standard_form.queries)
-        return LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
+        unit = LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
+        stated, reached = self.profile, unit.profile
+        # What moves rows by their rounding alone is stated, but decides nothing.
+        short = (stated > reached) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
+        with np.errstate(divide="ignore"):
+            factor = float(np.max(stated[short] / reached[short], initial=1.0))
+        if not np.isfinite(factor):
+            raise InvalidInputError("cost_matrix is not finite, or the standard form loses a part of it to rounding")
+        if factor > 1:
+            # Profiles are upper bounds: with longer rows less rounding may be added.
+            longer = rows * np.sqrt(factor * (1 + 8 * (len(rows) + 1) * linalg.EPS))
+            unit = LinearGaussianMechanism(longer, np.eye(len(rows)), self.neighbours)
+        return unit._stating(stated)
+
+    def _stating(self, profile: Array) -> LinearGaussianMechanism:
+        """Return this mechanism, which stands for one of such a profile and must not state less."""
+        self._profile = freeze(np.maximum(self.profile, profile))
+        return self
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
@@ -358,14 +386,17 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """Return what this mechanism and others reveal together, on independent rows with unit noise.
 
         It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
-        released exactly: the noise is then not unit noise.
+        released exactly: the noise is then not unit noise, and the rows are those of `stack` where rounding would hide
+        that something is.
         Raises `InvalidInputError` or `InputTypeError` for what `stack` refuses; mechanisms that together
         release everything exactly.
         """
         both = self.stack(*others)
         if not both.releases_exactly:
             return both.standardize()
-        return LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
+        reduced = LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
+        hidden = np.isinf(both.profile) & np.isfinite(reduced.profile)
+        return both if np.any(hidden) else reduced._stating(both.profile)
 
     def scaled(self, factor: float) -> LinearGaussianMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""

@@ -102,7 +102,7 @@ class NoisyQueries:
     """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
 
     __slots__ = (
-        *("_clear", "_covariance", "_exact", "_form", "_reduced", "_profile"),
+        *("_clear", "_covariance", "_exact", "_form", "_reduced", "_profile", "_singular"),
         *("independent", "neighbours", "query_matrix"),
     )
 
@@ -124,7 +124,7 @@ class NoisyQueries:
         self._form, self._reduced, self._clear = None, None, None
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         singular = len(queries) > 0 and linalg.is_singular(noise)
-        self._exact = self.independent and singular
+        self._exact, self._singular = self.independent and singular, singular
         # A singular covariance may be none, which its costs tell; others are proven when a user reads them.
         self._profile = freeze(costs.profile(noise, queries, self.neighbours)) if singular else None
         if not self.independent:
@@ -135,7 +135,9 @@ class NoisyQueries:
         reduced = freeze(IndependentForm.of_dependent(self.query_matrix, self._covariance))
         self._exact = isinstance(reduced, IndependentForm)
         if isinstance(reduced, StandardForm):
-            self._form = reduced
+            # Rows that differ by little where there is no noise are combined as if they did not.
+            self._exact = self._singular and bool(np.any(np.isinf(self.profile)))
+            self._form = None if self._exact else reduced
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
         moves, _ = moves_between(reduced.rows, self.neighbours)

@@ -168,7 +168,7 @@ class GaussianPrivacy(Displayed):
         before: an upper bound, exact for Toeplitz strategies whose coefficients decrease from step to step and are not
         negative. `lower_bound` is the cost of one person who was found so.
         Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, a mechanism
-        whose matrix is too large to write out, or that releases something exactly.
+        whose matrix is too large to write out, or that releases something exactly, or with a singular covariance.
 
         Examples
         --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import Result
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.geometry.causal import Banded, Toeplitz, Tree
+from dualmech.geometry.causal import Banded, Buffered, Toeplitz, Tree
 from dualmech.studies.papers import streams
 
 S = dm.strategies
@@ -129,6 +130,71 @@ class TestForms:
         assert np.isinf(strategy.variances(1.0)[1][-1])
         with pytest.raises(dm.errors.InvalidInputError, match="whose entries stay small enough"):
             dm.CausalMechanism(strategy).variances(dm.workloads.prefix(3000))
+
+
+STEPS = 5
+
+
+def cancelling(seed: int, size: float) -> Buffered:
+    """Return two or three buffers of such scales and nearly the same decay, which nearly cancel."""
+    rng = np.random.default_rng(seed)
+    first = size * rng.uniform(0.5, 2.0)
+    scales = [first, -first * (1 + rng.uniform(-1, 1) * 0.1 / size), *rng.uniform(0, 0.3, seed % 2)]
+    decays = rng.uniform(0.2, 0.9) + rng.uniform(0, 0.1 / size, len(scales))
+    return Buffered(steps=STEPS, scales=np.array(scales), decays=decays)
+
+
+class TestBuffers:
+    """Coefficients that are sums of numbers which cancel, against those in fractions."""
+
+    @pytest.mark.parametrize("size", [1.0, 1e6, 1e12])
+    @pytest.mark.parametrize("seed", range(6))
+    def test_what_the_sums_lose_is_in_costs_and_variances(self, seed: int, size: float) -> None:
+        strategy = cancelling(seed, size)
+        series = [Fraction(1)] + [
+            sum(
+                (Fraction(a) * Fraction(b) ** k for a, b in zip(strategy.scales, strategy.decays, strict=True)),
+                Fraction(),
+            )
+            for k in range(STEPS - 1)
+        ]
+        columns = [[Fraction(0)] * start + series[: STEPS - start] for start in range(STEPS)]
+        told = np.add(*strategy.costs()).tolist()
+        assert all(sum(c * c for c in column) <= Fraction(own) for column, own in zip(columns, told, strict=True))
+        for sizes, at_least in itertools.product([(2, 2), (3, 2), (2, 3), (STEPS, 1)], (False, True)):
+            persons = [
+                steps
+                for count in range(1, sizes[0] + 1)
+                for steps in itertools.combinations(range(STEPS), count)
+                if all(b - a >= sizes[1] if at_least else b - a == sizes[1] for a, b in itertools.pairwise(steps))
+            ]
+            true = max(
+                sum(
+                    sum(sign * columns[step][row] for sign, step in zip(signs, steps, strict=True)) ** 2
+                    for row in range(STEPS)
+                )
+                for steps in persons
+                for signs in itertools.product((1, -1), repeat=len(steps))
+            )
+            cost = dm.CausalMechanism(strategy).participation_cost(*sizes, at_least)
+            assert Fraction(cost.lower_bound) <= true <= Fraction(cost.squared_cost)
+        inverse = list[Fraction]()
+        for k in range(STEPS):  # of the sums' noise: the inverse series, then added up
+            inverse.append(int(k == 0) - sum((series[k - i] * inverse[i] for i in range(k)), Fraction()))
+        sums = list(itertools.accumulate(inverse))
+        variances, off = strategy.variances(1.0)
+        truth = itertools.accumulate(value**2 for value in sums)
+        for true, own, more in zip(truth, variances.tolist(), off.tolist(), strict=True):
+            assert more == np.inf or true <= Fraction(own) * (1 + Fraction(more))
+
+    def test_buffers_that_do_not_cancel_keep_their_digits(self) -> None:
+        for scales, decays in (([0.4, 0.1], [0.5, 0.9]), ([1.0], [1.0]), ([0.5, 0.5], [1.0, 0.3])):
+            strategy = Buffered(steps=100, scales=np.array(scales), decays=np.array(decays))
+            plain = Toeplitz(strategy.coefficients, 100)
+            assert strategy.decreasing and strategy.nonnegative
+            np.testing.assert_allclose(np.add(*strategy.costs()), np.add(*plain.costs()), rtol=1e-12)
+            np.testing.assert_allclose(strategy.variances(1.0)[1], plain.variances(1.0)[1], atol=1e-11)
+            assert sum(strategy.participation(4, 25)) == pytest.approx(sum(plain.participation(4, 25)), rel=1e-12)
 
 
 class TestMechanism:

@@ -119,6 +119,20 @@ class TestCost:
         mechanism = fast.solve(problem, tol=1e-6).mechanism
         assert mechanism.participation_cost(3, 4) == mechanism.dense().participation_cost(3, 4)
 
+    @pytest.mark.parametrize("at_least", [False, True])
+    def test_what_is_released_exactly_is_refused_by_name(self, at_least: bool) -> None:
+        for rows, noise in (
+            (np.eye(2), np.ones((2, 2))),
+            (np.eye(2), np.diag([1.0, 0.0])),
+            ([[1.0, 1.0], [1.0, 1.0 + 1e-14]], np.diag([1.0, 0.0])),
+            ([[1.0, 0.0], [1.0, 1e-9]], np.ones((2, 2))),
+        ):
+            mechanism = dm.LinearGaussianMechanism(rows, noise)
+            with pytest.raises(dm.errors.InvalidInputError, match="participation_cost is not finite"):
+                mechanism.participation_cost(2, 1, at_least)
+        nothing = dm.LinearGaussianMechanism(np.zeros((0, 3)), np.zeros((0, 0)))
+        assert nothing.participation_cost(2, 1, at_least) == (0.0, True, 0.0)
+
 
 def test_a_strategy_of_jax_privacy() -> None:
     """Two epochs of 16 steps each: its strategy is as good as what is proven."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from elimination import exact_cost, fractions, solution, transposed
+from elimination import exact_cost, fractions, inverse, solution, times, transposed
 
 import dualmech as dm
 from dualmech.validate import Array
@@ -90,3 +91,59 @@ def test_a_covariance_in_many_units_costs_what_it_costs() -> None:
     mechanism = dm.LinearGaussianMechanism(np.eye(2), noise)
     truth = [exact_cost(noise, move) for move in np.eye(2).tolist()]
     assert all(1 <= Fraction(own) / each < 1 + 1e-12 for own, each in zip(mechanism.profile, truth, strict=True))
+
+
+def dependent(seed: int, least: float) -> tuple[Array, Array]:
+    """Return four whole rows on three cells, and noise whose least eigenvalue is so small."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-3, 4, (4, 3)).astype(float)
+    rows[~np.any(rows, axis=1), 0] = 1.0
+    axes, _ = np.linalg.qr(rng.standard_normal((4, 4)))
+    noise = (axes * np.array([least, 0.1, 0.5, 1.0])) @ axes.T
+    return rows, (noise + noise.T) / 2
+
+
+@pytest.mark.parametrize("least", [1.0, 1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("seed", range(8))
+def test_dependent_rows_cost_no_less_than_in_fractions(seed: int, least: float) -> None:
+    rows, noise = dependent(seed, least)
+    mechanism, exact = dm.LinearGaussianMechanism(rows, noise), fractions(rows)
+    costs = times(transposed(exact), times(inverse(fractions(noise)), exact))
+    persons = [
+        sum(a * b * costs[i][j] for i, a in enumerate(signs) for j, b in enumerate(signs))
+        for signs in itertools.product((1, -1), repeat=3)
+    ]
+    every = sum(abs(cost) for row in costs for cost in row)
+    for at_least in (False, True):
+        told = mechanism.participation_cost(3, 1, at_least)
+        assert Fraction(told.lower_bound) <= max(persons) <= Fraction(told.squared_cost) <= every * Fraction(11, 10)
+    for rule in ("participation:3:1", "participation:3:1:signs", "participation:3:1:at-least"):
+        stated = dm.EpochsMechanism(mechanism, rule).squared_privacy_cost
+        assert max(persons) <= Fraction(stated) <= every * Fraction(11, 10)
+    for other, parts in ((mechanism.standardize(), 1), (mechanism.compose(mechanism), 2)):
+        assert np.array_equal(other.covariance(), np.eye(len(other.query_matrix)))
+        for cell, own in enumerate(other.profile.tolist()):
+            assert parts * costs[cell][cell] <= Fraction(own) <= parts * costs[cell][cell] * (1 + Fraction(1, 100))
+
+
+@pytest.mark.parametrize("off", [1e-14, 2.0**-50])
+def test_rows_that_differ_where_there_is_no_noise_are_exact(off: float) -> None:
+    mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + off]], np.ones((2, 2)))
+    assert mechanism.releases_exactly and mechanism.profile.tolist() == [pytest.approx(1.0), math.inf]
+    assert mechanism.compose(mechanism).profile.tolist() == [pytest.approx(2.0), math.inf]
+    for refused in (mechanism.standardize, lambda: mechanism.cost_matrix, lambda: mechanism.participation_cost(2, 1)):
+        with pytest.raises(dm.errors.InvalidInputError, match="is not finite"):
+            refused()
+    with pytest.raises(dm.errors.InvalidInputError, match="release nothing exactly"):
+        dm.EpochsMechanism(mechanism, "participation:2:1")
+    same = dm.LinearGaussianMechanism(np.ones((2, 2)), np.ones((2, 2)))
+    assert not same.releases_exactly and same.standardize().squared_privacy_cost == pytest.approx(1.0)
+    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+        same.participation_cost(2, 1)
+    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+        dm.EpochsMechanism(same, "participation:2:1")
+
+
+def test_a_cell_in_small_units_keeps_its_cost_in_the_standard_form() -> None:
+    mechanism = dm.LinearGaussianMechanism([[1.0, 0.0], [1.0, 1e-36]], np.eye(2))
+    assert np.all(mechanism.standardize().profile >= mechanism.profile)
