@@ -183,22 +183,24 @@ class Relaxation:
 
         Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
         """
-        shapes = {
-            "squares": (size,),
-            "both": (size, size),
-            "one": (size, size),
-            "neither": (size, size),
-            "sizes": (max(size - 2, 0),),
-            "products": (4, size),
-        }
         parts = {}
-        for name, shape in shapes.items():
+        for name, shape in _shapes(size).items():
             array = squares if name == "squares" else values.get(name)
             part = np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
-            if part.shape != shape:
-                raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
-            parts[name] = part if name == "squares" else np.maximum(part, 0.0)
+            parts[name] = _cut(name, part, shape)
         return cls(**parts)
+
+    def cut(self, size: int) -> Relaxation:
+        """Return multipliers for n user types, 0 where they are negative, whoever made them; some may not be finite.
+
+        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, or that are no numbers.
+        """
+        parts = {}
+        for name, shape in _shapes(size).items():
+            array = getattr(self, name)
+            blank = 0 in shape and np.shape(array) == shape
+            parts[name] = _cut(name, np.zeros(shape) if blank else validate.numeric(**{name: array}), shape)
+        return Relaxation(**parts)
 
     def matrix(self) -> Array:
         """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
@@ -227,15 +229,19 @@ class Relaxation:
         """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
 
         ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
-        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by the entries of `hidden`.
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by the entries of `hidden`. Negative
+        multipliers are taken for 0 here: nothing is proven by one.
         """
-        size = len(form)
+        size, kept = len(form), self.cut(len(form))
         lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
-        implied = self.matrix()
-        certified = -(lift.T @ form @ lift) - implied
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite prove nothing
+            implied = kept.matrix()
+            certified = -(lift.T @ form @ lift) - implied
+        if not np.all(np.isfinite(certified)):
+            return np.inf
         rounding = lift.T @ (hidden + 2 * sum_rounding(size + 1) * np.abs(form)) @ lift
         off = spectral_norm(rounding + 2 * UNIT * (np.abs(certified) + np.abs(implied)))
-        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + self._rounding())[0]
+        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + kept._rounding())[0]
         counts = np.arange(size + 1)
         return float((max(-least, 0.0) * (1 + counts) / divisors)[1:-1].max())
 
@@ -248,6 +254,19 @@ class Relaxation:
         total = 2 * np.abs(self.squares).sum() + self.both.sum() + self.one.sum() + 2 * self.neither.sum()
         total += 4 * size**2 * self.sizes.sum() + 4 * size * self.products.sum()
         return sum_rounding((size + 2) ** 2) * float(total)
+
+
+def _shapes(size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a relaxation's multipliers, by name."""
+    pairs = dict.fromkeys(("both", "one", "neither"), (size, size))
+    return {"squares": (size,), **pairs, "sizes": (max(size - 2, 0),), "products": (4, size)}
+
+
+def _cut(name: str, part: Array, shape: tuple[int, ...]) -> Array:
+    """Return multipliers of the right shape, 0 where they are negative; those of squares may be."""
+    if part.shape != shape:
+        raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
+    return part if name == "squares" else np.maximum(part, 0.0)
 
 
 def _mean(matrix: Array) -> Array:

@@ -287,6 +287,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def _weights(self, dual: LocalDual) -> tuple[Array, Array]:
         """Return the matrix and the costs of dual weights, their entries unseen; other shapes are refused."""
         validate.instance(LocalDual, dual=dual)
+        if dual.relaxation is not None:
+            validate.instance(Relaxation, **{"dual relaxation": dual.relaxation})
         matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
         costs = validate.numeric(1, **{"dual costs": dual.costs})
         if matrix.shape != self.root.T.shape or costs.shape != (self.user_types,):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
+from dualmech.solution import judged_solution
 from dualmech.validate import Array
 
 quick = settings(max_examples=24)
@@ -33,6 +36,19 @@ def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
     best = int(counts[np.argmax(traces)])
     sets = np.array([[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)])
     return local.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
+
+
+def forged_multipliers(matrix: Array, costs: Array, epsilon: float) -> Relaxation:
+    """Multipliers, some negative, whose matrix A makes ``-T'KT - A`` a small multiple of the identity."""
+    size = len(costs)
+    mixed = np.outer(costs, np.ones(size))
+    lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
+    wanted = -(lift.T @ (matrix @ matrix.T - (mixed + mixed.T) / 2) @ lift) - 1e-9 * np.eye(size + 1)
+    neither = np.full((size, size), wanted[0, 0] / size**2)
+    squares = -2 * (wanted[0, 1:] + neither.sum(axis=1))
+    both = wanted[1:, 1:] - np.diag(squares) - neither
+    nothing = Relaxation.of(size)
+    return replace(nothing, squares=squares, both=both, neither=neither)
 
 
 def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.duals.LocalPoint]:
@@ -110,6 +126,34 @@ class TestJudge:
         judged = problem.certify(strategy, problem.dual_at(strategy))
         assert np.linalg.matrix_rank(strategy) == 4
         assert judged.objective == pytest.approx(180.5770, abs=1e-4) and judged.certifies(1e-9)
+
+    def test_negative_multipliers_prove_nothing(self, tmp_path: Path) -> None:
+        problem, strategy = dm.LocalStrategy(dm.workloads.prefix(4), 1.0), randomised_response(4, 1.0)
+        honest = problem.dual_at(strategy)
+        lie = replace(honest, relaxation=forged_multipliers(honest.matrix, honest.costs, 1.0))
+        optimum = problem.certify(strategy, honest)
+        assert optimum.gap > 0.1
+        # That the multipliers are what they were meant to be: as they stand, they would bound every form by 0.
+        assert lie.relaxation is not None and lie.relaxation.both.min() < 0
+        judged = problem.certify(strategy, lie)
+        assert judged.lower_bound <= optimum.lower_bound and not judged.certifies(0.1)
+        facts: Any = {"otherwise": dm.Status.STALLED, "iterations": 1, "seconds": 0.0, "message": "", "solver": "none"}
+        judged_solution(problem, strategy, lie, tol=1e-6, **facts).save(tmp_path / "lie.npz")
+        with pytest.warns(UserWarning):
+            assert dm.load(tmp_path / "lie.npz").status is not dm.Status.CERTIFIED
+
+    def test_multipliers_of_another_kind_are_refused(self) -> None:
+        problem, strategy = dm.LocalStrategy(dm.workloads.prefix(4), 1.0), randomised_response(4, 1.0)
+        honest = problem.dual_at(strategy)
+        anything: Any = np.zeros(4)
+        with pytest.raises(dm.errors.InputTypeError, match="dual relaxation must be a Relaxation"):
+            problem.certify(strategy, replace(honest, relaxation=anything))
+        with pytest.raises(dm.errors.InvalidInputError, match=r"squares must have shape \(4,\)"):
+            problem.certify(strategy, replace(honest, relaxation=Relaxation.of(3)))
+        for number in (np.nan, np.inf, 1e300):
+            endless = replace(Relaxation.of(4), squares=np.full(4, number), sizes=np.full(2, number))
+            judged = problem.certify(strategy, replace(honest, relaxation=endless))
+            assert judged.lower_bound <= problem.certify(strategy, honest).lower_bound
 
     def test_a_lying_solver_is_never_certified(self) -> None:
         strategy, _ = subset_selection(8, 1.0)
