@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -202,6 +202,10 @@ class Relaxation:
             parts[name] = _cut(name, np.zeros(shape) if blank else validate.numeric(**{name: array}), shape)
         return Relaxation(**parts)
 
+    def times(self, exponent: int) -> Relaxation:
+        """Return all multipliers times a power of 2."""
+        return Relaxation(*(np.ldexp(getattr(self, part.name), exponent) for part in fields(self)))
+
     def matrix(self) -> Array:
         """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
         size = len(self.squares)
@@ -375,11 +379,27 @@ def trace_bound(root: Array, epsilon: float) -> float:
     return float(size * means @ means + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
 
 
+def in_units(matrix: Array, costs: Array, relaxation: Relaxation | None) -> tuple[Array, Array, Relaxation | None]:
+    """Return Z over a power of 2 next to its largest entry, and costs and multipliers over its square.
+
+    They prove the same, and no product that matters to the proof underflows.
+    """
+    exponent = -int(np.frexp(np.abs(matrix).max())[1])
+    with np.errstate(over="ignore"):  # numbers that are not finite prove nothing
+        scaled = None if relaxation is None else relaxation.cut(len(costs)).times(2 * exponent)
+        return np.ldexp(matrix, exponent), np.ldexp(costs, 2 * exponent), scaled
+
+
 def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation: Relaxation | None) -> float:
-    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told."""
+    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told.
+
+    The largest entry of Z is meant to be near 1, as `in_units` returns it.
+    """
     size = len(costs)
     mixed, sizes = np.outer(costs, share), np.abs(matrix)
     form = matrix @ matrix.T - (mixed + mixed.T) / 2
+    if not np.all(np.isfinite(form)):
+        return np.inf
     hidden = sum_rounding(matrix.shape[1] + 3) * (sizes @ sizes.T + np.abs(mixed + mixed.T))
     counts = gain(epsilon) * np.arange(size + 1) + size
     # v'share is n + c Σ_{u in S} share_u: at least n, and n + c |S| where the prior is uniform.

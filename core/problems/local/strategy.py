@@ -276,8 +276,11 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         matrix, costs = self._weights(dual)
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
             return 0.0, 0.0
-        excess = local.excess(matrix, costs, share, self.epsilon, dual.relaxation)
-        value, total = float(np.einsum("ku,uk->", self.root, matrix)), float(costs.sum()) + size * excess
+        matrix, costs, relaxation = local.in_units(matrix, costs, dual.relaxation)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite prove nothing
+            excess = local.excess(matrix, costs, share, self.epsilon, relaxation)
+            total = float(costs.sum()) + size * excess
+        value = float(np.einsum("ku,uk->", self.root, matrix))
         if not (value > 0 and total > 0 and np.isfinite(total)):
             return 0.0, 0.0
         magnitude = float(np.einsum("ku,uk->", np.abs(self.root), np.abs(matrix)))

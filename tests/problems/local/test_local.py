@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech import reference
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.solution import judged_solution
@@ -141,6 +142,33 @@ class TestJudge:
         judged_solution(problem, strategy, lie, tol=1e-6, **facts).save(tmp_path / "lie.npz")
         with pytest.warns(UserWarning):
             assert dm.load(tmp_path / "lie.npz").status is not dm.Status.CERTIFIED
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize("relaxed", [False, True])
+    def test_dual_weights_of_any_size_prove_the_same(self, criterion: str, relaxed: bool) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, criterion)
+        answer = dm.fast.solve(problem, tol=1e-9)
+        weights = reference.lower_bound(problem) if relaxed else replace(answer.dual, relaxation=None)
+        assert (weights.relaxation is not None) is relaxed
+        judged = problem.certify(answer.primal, weights)
+        assert judged.gap < (0.2 if relaxed else 1e-9)
+        for exponent in (-1000, -560, -540, -530, -500, -300, 300, 500, 1000):
+            unit = np.ldexp(1.0, exponent)
+            with np.errstate(over="ignore"):
+                scaled = replace(weights, matrix=weights.matrix * unit, costs=weights.costs * unit * unit)
+                if weights.relaxation is not None:
+                    parts = {part.name: getattr(weights.relaxation, part.name) for part in fields(Relaxation)}
+                    squared = {name: part * unit * unit for name, part in parts.items()}
+                    scaled = replace(scaled, relaxation=Relaxation(**squared))
+            other = problem.certify(answer.primal, scaled)
+            if abs(exponent) <= 500:
+                assert other.lower_bound == judged.lower_bound
+            assert other.lower_bound <= answer.objective * (1 + other.resolution)
+        for factor in 10.0 ** np.linspace(-150, -163, 53):
+            scaled = replace(weights, matrix=weights.matrix * factor, costs=weights.costs * factor**2, relaxation=None)
+            assert problem.certify(answer.primal, scaled).lower_bound <= answer.objective * (1 + 1e-12)
+        nothing = replace(weights, matrix=0 * weights.matrix)
+        assert problem.certify(answer.primal, nothing).lower_bound <= answer.objective
 
     def test_multipliers_of_another_kind_are_refused(self) -> None:
         problem, strategy = dm.LocalStrategy(dm.workloads.prefix(4), 1.0), randomised_response(4, 1.0)
