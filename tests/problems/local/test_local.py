@@ -332,6 +332,20 @@ class TestSmallVariances:
         # Reports are wrong with probability e^-ε, and off by squares of few.
         assert mechanism.user_variances.max() < 100 * np.exp(-epsilon)
 
+    @pytest.mark.parametrize("small", [1.0, 1e-10, 1e-200])
+    def test_every_query_is_answered_whatever_the_size_of_others(self, small: float) -> None:
+        # Outputs that cannot tell the last two user types apart: the second query is nothing but their difference.
+        rows = (1 + local.gain(1.0) * np.eye(3)[:, [0, 1, 2, 2]]) / (3 + local.gain(1.0))
+        blind = np.vstack([rows[:2], 1 - rows[:2].sum(axis=0)])
+        workload = dm.Workload([[1.0, -1, 0, 0], [0, 0, small, -small]])
+        with pytest.raises(dm.errors.InvalidInputError, match="misses query 1 by|cannot answer"):
+            dm.LocalMechanism(blind, 1.0, workload)
+        honest = dm.LocalMechanism(randomised_response(4, 1.0), 1.0, workload)
+        np.testing.assert_allclose(honest.reconstruction @ honest.strategy, workload.dense(), rtol=1e-12, atol=1e-15)
+        biased = honest.reconstruction * [[1.0], [1 + 1e-6]]
+        with pytest.raises(dm.errors.InvalidInputError, match="misses query 1 by"):
+            dm.LocalMechanism(honest.strategy, 1.0, workload, reconstruction=biased)
+
     def test_a_reconstruction_of_its_own_is_checked_too(self) -> None:
         honest = randomised_response(4, 1.0)
         blurred = (1 - 1e-12) * honest.mean(axis=1, keepdims=True) + 1e-12 * honest
