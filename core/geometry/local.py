@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse
 
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE
@@ -16,7 +17,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.validate import Array
-from dualmech.verified import UNIT, spectral_norm, sum_rounding
+from dualmech.verified import UNIT, UPWARDS, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 # Extremal patterns of local privacy, and the pricing oracle: which pattern breaks a dual constraint the most.
@@ -30,6 +31,7 @@ Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
 EXACT = 32  # user types up to which all 2^n patterns are priced
 BLOCK = 1 << 22  # patterns that are priced at a time
+FEWEST_REDUCED = 256  # queries, at least, that are reduced to a triangle at a time
 
 
 def gain(epsilon: float) -> float:
@@ -294,8 +296,8 @@ class Evaluation:
     sums: float  # rounding of moments, relative, and of variances next to the largest moment
 
 
-def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Evaluation | None:
-    """Evaluate a strategy with the best reconstruction for a prior.
+def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float, off: float = 0.0) -> Evaluation | None:
+    """Evaluate a strategy with the best reconstruction for a prior; the root may be `off`, in the Frobenius norm.
 
     None where Q is not finite, has negative entries, or cannot answer the workload.
     """
@@ -311,7 +313,8 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # Any V will do whose answers are mended where they are biased: V is taken as it came out.
     missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
     hides = rounding * (np.abs(best) @ strategy + np.abs(root))
-    bias, most = (_mended_bias(bias, float(prior @ moments), epsilon) for bias in (missed, np.abs(missed) + hides))
+    least, largest = float(np.linalg.norm(missed)), float(np.linalg.norm(np.abs(missed) + hides)) + off
+    bias, most = (_mended_bias(norm, root.shape[1], float(prior @ moments), epsilon) for norm in (least, largest))
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
@@ -320,18 +323,19 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     hidden = 4 * EPS * (len(strategy) + 2)
     excess = max(exceeded / room if exceeded > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
     mending = 2 * (exceeded + hidden) / room + most
-    sums = 4 * (sum(best.shape) + 4) * EPS
+    # Lengths ``‖W_u‖²`` are off by ``2 off ‖R_u‖ + off²``; the longest is in the units of this.
+    sums = 4 * (sum(best.shape) + 4) * EPS + 3 * off / float(np.linalg.norm(root, axis=0).max())
     return Evaluation(moments, user_variances(root, strategy, best), excess, mending, sums)
 
 
-def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
-    """Return by what share second moments rise where a reconstruction is to miss nothing, given what it misses.
+def _mended_bias(missed: float, size: int, moment: float, epsilon: float) -> float:
+    """Return by what share second moments rise where a reconstruction is to miss nothing, given the norm it misses.
 
     What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
     singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
     """
     excess = gain(epsilon)
-    other = float(np.linalg.norm(missed)) * (missed.shape[1] + excess) / excess
+    other = missed * (size + excess) / excess
     return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
 
 
@@ -364,19 +368,21 @@ def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Array | N
     return np.asarray(seen[:, kept] / sizes[kept] @ left[:, kept].T @ orthonormal.T / scale)
 
 
-def trace_bound(root: Array, epsilon: float) -> float:
+def trace_bound(root: Array, epsilon: float, off: float = 0.0) -> float:
     """Return ``‖W 1‖² / n + ‖W Π‖_*² / τ``, below the L of every ε-LDP strategy, Π the projector off the ones.
 
-    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``.
+    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``. The root may
+    be `off`, in the Frobenius norm.
     """
     size, excess = root.shape[1], gain(epsilon)
     means, sizes = root.mean(axis=1), np.abs(root).mean(axis=1)
-    hidden = float(np.linalg.norm(root)) * sum_rounding(size + 2) * 2
+    hidden = float(np.linalg.norm(root)) * sum_rounding(size + 2) * 2 + off
     nuclear, rounding = linalg.trace_norm(root - means[:, None], hidden)
     means = np.maximum(np.abs(means) - sum_rounding(size + 1) * sizes, 0.0)
+    length = max(float(np.linalg.norm(means)) - off / np.sqrt(size), 0.0)
     count = np.arange(1, size)
     trace = float((count * (size - count) * (excess / (size + count * excess)) ** 2).max())
-    return float(size * means @ means + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
+    return float(size * length**2 + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
 
 
 def in_units(matrix: Array, costs: Array, relaxation: Relaxation | None) -> tuple[Array, Array, Relaxation | None]:
@@ -466,13 +472,64 @@ def centred(root: Array) -> Array:
     return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
 
 
-def root_of(workload: Workload) -> Array:
-    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
+def root_of(workload: Workload, less_means: bool = False) -> tuple[Array, float]:
+    """Return R (k, n) with ``R'R = W'W``, and what it may be off by, in the Frobenius norm.
+
+    It is the workload itself where that has no more queries than user types. With `less_means` each query is taken less
+    its mean: the total is known, so no user's variance changes, whatever constant is taken off. A workload of totals
+    alone is left as it is, since nothing of it would remain.
+    """
     queries, size = workload.shape
-    if queries <= size:
-        return np.array(workload.dense())
-    if not workload.is_sparse:
-        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
-    values, vectors = np.linalg.eigh(workload.gram())
-    kept = values > 8 * size * EPS * values[-1]
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    step = max(4 * size, FEWEST_REDUCED)
+    less_means = less_means and any(_tells_apart(rows) for rows in _rows_of(workload, step))
+    parts = (_less_means(rows) if less_means else rows for rows in _rows_of(workload, step))
+    root, times = np.vstack([_reduced(rows) for rows in parts]), int(queries > size)
+    while len(root) > size:
+        root = np.vstack([_reduced(root[start : start + step]) for start in range(0, len(root), step)])
+        times += 1
+    root, lost = _without_noise(root) if times else (root, 0.0)
+    # By Householder's method R is exact for rows whose columns are off by a small multiple of this, relative (Higham,
+    # Accuracy and Stability of Numerical Algorithms, theorem 19.4). A mean is left up to rounding, and taken off twice.
+    rounding = 8 * (times + 1) * min(step, queries) * size if times else 0.0
+    rounding += 4 * (size + 2) ** 1.5 if less_means else 0.0
+    return np.array(root), rounding * UNIT * float(np.linalg.norm(root)) + lost
+
+
+def _rows_of(workload: Workload, step: int) -> Iterator[Array]:
+    """Yield the rows of a workload, so many at a time, written out."""
+    matrix = workload.matrix
+    for start in range(0, workload.shape[0], step):
+        rows = matrix[start : start + step]
+        yield rows.toarray() if scipy.sparse.issparse(rows) else rows
+
+
+def _tells_apart(rows: Array) -> bool:
+    """Whether a query tells user types apart by more than the rounding of its entries."""
+    return bool(np.any(np.ptp(rows, axis=1) > 8 * rows.shape[1] * EPS * np.abs(rows).max(axis=1)))
+
+
+def _less_means(rows: Array) -> Array:
+    """Return rows less their means, twice: a large mean is taken off up to rounding, and then what is left of it."""
+    for _ in range(2):
+        rows = rows - rows.mean(axis=1, keepdims=True)
+    return rows
+
+
+def _reduced(rows: Array) -> Array:
+    """Return no more rows than columns, with the same inner products of columns."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return np.asarray(scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]])
+
+
+def _without_noise(root: Array) -> tuple[Array, float]:
+    """Return a root without the rows that a lack of rank leaves, rounding only, and the norm of what is left out."""
+    size = root.shape[1]
+    triangle, order = scipy.linalg.qr(root, mode="r", pivoting=True, check_finite=False)
+    tails = np.sqrt(np.cumsum(np.square(triangle[::-1]).sum(axis=1))[::-1])
+    kept = int(np.count_nonzero(tails > size * EPS * tails[0]))
+    if kept >= len(root) - 1:  # queries less their means always lack one: no reason for another basis
+        return root, 0.0
+    rows = np.empty((kept, size))
+    rows[:, order] = triangle[:kept]
+    return rows, float(tails[kept]) * UPWARDS

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ import dualmech as dm
 from dualmech import reference
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
+from dualmech.immutable import set_parts
 from dualmech.solution import judged_solution
 from dualmech.validate import Array
 
@@ -309,6 +312,56 @@ class TestMechanism:
         mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, HISTOGRAM(3))
         with pytest.raises(dm.errors.DualmechError, match="x must"):
             mechanism.simulate(x)
+
+
+class TestRoot:
+    """The root of W'W that the judge works with, and what it may be off by."""
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    @pytest.mark.parametrize("big", [1e2, 1e4, 1e6, 1e8, 1e12])
+    def test_a_heavy_total_changes_no_variance(self, big: float, sparse: bool) -> None:
+        _, least = subset_selection(4, 1.0)
+        matrix = np.vstack([np.full((1, 4), big), np.eye(4)])
+        workload = dm.Workload(scipy.sparse.csr_array(matrix) if sparse else matrix)
+        for criterion, optimum in (("worst", least / 4 - 1), ("average", least + 4 * big**2)):
+            judged = dm.fast.solve(dm.LocalStrategy(workload, 1.0, criterion), tol=1e-9).certificate
+            low, high = judged.interval
+            assert judged.certifies(1e-9) and low <= optimum <= high
+        blind = np.ones((1, 4))
+        problem = dm.LocalStrategy(workload, 1.0, "worst")
+        assert not problem.certify(blind, problem.dual_at(blind)).feasible
+
+    @given(seeds, st.booleans(), st.sampled_from(["average", "worst"]))
+    @quick
+    def test_its_inner_products_are_those_of_the_queries(self, seed: int, sparse: bool, criterion: str) -> None:
+        rng = np.random.default_rng(seed)
+        size, rank = int(rng.integers(2, 6)), int(rng.integers(1, 6))
+        matrix = rng.integers(-9, 10, (int(rng.choice([1, 4, 9, 40, 300, 1200])), rank)) @ rng.integers(
+            -3, 4, (rank, size)
+        )
+        matrix = (matrix + 10.0 ** rng.integers(0, 9, (len(matrix), 1))).astype(float)
+        problem = dm.LocalStrategy(dm.Workload(scipy.sparse.csr_array(matrix) if sparse else matrix), 1.0, criterion)
+        exact = np.vectorize(Fraction, otypes=[object])(matrix)
+        if criterion == "worst" and np.any(np.ptp(matrix, axis=1)):
+            exact = exact - exact.sum(axis=1, keepdims=True) / size
+        root, off = np.vectorize(Fraction, otypes=[object])(problem.root), Fraction(problem.root_off)
+        missed = float(np.square(root.T @ root - exact.T @ exact).sum()) ** 0.5
+        norm = float(np.linalg.norm(problem.root))
+        assert len(problem.root) <= size and problem.root_off <= 1e-10 * norm
+        assert missed <= (2 * float(off) * norm + float(off) ** 2) * (1 + 1e-9)
+
+    @given(seeds, st.sampled_from(["average", "worst"]), st.sampled_from([1e-10, 1e-6, 1e-3]))
+    @quick
+    def test_the_interval_allows_for_what_it_may_be_off_by(self, seed: int, criterion: str, share: float) -> None:
+        rng = np.random.default_rng(seed)
+        moved = rng.standard_normal((4, 4))
+        moved *= share / np.linalg.norm(moved)
+        problem = dm.LocalStrategy(dm.Workload(np.eye(4) + moved), 1.0, criterion)
+        answer = dm.fast.solve(problem, tol=1e-11)
+        set_parts(problem, root_off=share)
+        _, least = subset_selection(4, 1.0)
+        low, high = problem.certify(answer.primal, answer.dual).interval
+        assert low <= (least if criterion == "average" else least / 4 - 1) <= high <= low + 100 * least * share + 1e-8
 
 
 class TestSmallVariances:
