@@ -152,8 +152,11 @@ def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
 
 def spectral_norm(sizes: Array) -> float:
     """Return an upper bound of the spectral norm of every matrix whose entries have at most these sizes."""
-    sides = float(sizes.sum(axis=0).max()) * float(sizes.sum(axis=1).max())
-    return float(np.sqrt(min(sides, float(np.vdot(sizes, sizes))))) * UPWARDS
+    sides = float(np.sqrt(sizes.sum(axis=0).max())) * float(np.sqrt(sizes.sum(axis=1).max()))
+    squares = float(np.vdot(sizes, sizes))
+    # Squares of tiny numbers are lost to underflow; so is half a unit of the smallest numbers of all.
+    largest = min(sides, float(np.sqrt(squares))) if squares > LEAST_SIZE**2 else sides
+    return float(np.nextafter(largest * UPWARDS, np.inf)) if largest else 0.0
 
 
 def sum_rounding(terms: T) -> T:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.sparse
 
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE
@@ -16,7 +17,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
 from dualmech.validate import Array
-from dualmech.verified import UNIT, spectral_norm, sum_rounding
+from dualmech.verified import UNIT, UPWARDS, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 # Extremal patterns of local privacy, and the pricing oracle: which pattern breaks a dual constraint the most.
@@ -30,6 +31,7 @@ Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
 EXACT = 32  # user types up to which all 2^n patterns are priced
 BLOCK = 1 << 22  # patterns that are priced at a time
+FEWEST_REDUCED = 256  # queries, at least, that are reduced to a triangle at a time
 
 
 def gain(epsilon: float) -> float:
@@ -183,22 +185,28 @@ class Relaxation:
 
         Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
         """
-        shapes = {
-            "squares": (size,),
-            "both": (size, size),
-            "one": (size, size),
-            "neither": (size, size),
-            "sizes": (max(size - 2, 0),),
-            "products": (4, size),
-        }
         parts = {}
-        for name, shape in shapes.items():
+        for name, shape in _shapes(size).items():
             array = squares if name == "squares" else values.get(name)
             part = np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
-            if part.shape != shape:
-                raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
-            parts[name] = part if name == "squares" else np.maximum(part, 0.0)
+            parts[name] = _cut(name, part, shape)
         return cls(**parts)
+
+    def cut(self, size: int) -> Relaxation:
+        """Return multipliers for n user types, 0 where they are negative, whoever made them; some may not be finite.
+
+        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, or that are no numbers.
+        """
+        parts = {}
+        for name, shape in _shapes(size).items():
+            array = getattr(self, name)
+            blank = 0 in shape and np.shape(array) == shape
+            parts[name] = _cut(name, np.zeros(shape) if blank else validate.numeric(**{name: array}), shape)
+        return Relaxation(**parts)
+
+    def times(self, exponent: int) -> Relaxation:
+        """Return all multipliers times a power of 2."""
+        return Relaxation(*(np.ldexp(getattr(self, part.name), exponent) for part in fields(self)))
 
     def matrix(self) -> Array:
         """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
@@ -227,15 +235,19 @@ class Relaxation:
         """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
 
         ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
-        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by the entries of `hidden`.
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by the entries of `hidden`. Negative
+        multipliers are taken for 0 here: nothing is proven by one.
         """
-        size = len(form)
+        size, kept = len(form), self.cut(len(form))
         lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
-        implied = self.matrix()
-        certified = -(lift.T @ form @ lift) - implied
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite prove nothing
+            implied = kept.matrix()
+            certified = -(lift.T @ form @ lift) - implied
+        if not np.all(np.isfinite(certified)):
+            return np.inf
         rounding = lift.T @ (hidden + 2 * sum_rounding(size + 1) * np.abs(form)) @ lift
         off = spectral_norm(rounding + 2 * UNIT * (np.abs(certified) + np.abs(implied)))
-        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + self._rounding())[0]
+        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + kept._rounding())[0]
         counts = np.arange(size + 1)
         return float((max(-least, 0.0) * (1 + counts) / divisors)[1:-1].max())
 
@@ -248,6 +260,19 @@ class Relaxation:
         total = 2 * np.abs(self.squares).sum() + self.both.sum() + self.one.sum() + 2 * self.neither.sum()
         total += 4 * size**2 * self.sizes.sum() + 4 * size * self.products.sum()
         return sum_rounding((size + 2) ** 2) * float(total)
+
+
+def _shapes(size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a relaxation's multipliers, by name."""
+    pairs = dict.fromkeys(("both", "one", "neither"), (size, size))
+    return {"squares": (size,), **pairs, "sizes": (max(size - 2, 0),), "products": (4, size)}
+
+
+def _cut(name: str, part: Array, shape: tuple[int, ...]) -> Array:
+    """Return multipliers of the right shape, 0 where they are negative; those of squares may be."""
+    if part.shape != shape:
+        raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
+    return part if name == "squares" else np.maximum(part, 0.0)
 
 
 def _mean(matrix: Array) -> Array:
@@ -271,8 +296,8 @@ class Evaluation:
     sums: float  # rounding of moments, relative, and of variances next to the largest moment
 
 
-def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Evaluation | None:
-    """Evaluate a strategy with the best reconstruction for a prior.
+def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float, off: float = 0.0) -> Evaluation | None:
+    """Evaluate a strategy with the best reconstruction for a prior; the root may be `off`, in the Frobenius norm.
 
     None where Q is not finite, has negative entries, or cannot answer the workload.
     """
@@ -288,7 +313,8 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     # Any V will do whose answers are mended where they are biased: V is taken as it came out.
     missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
     hides = rounding * (np.abs(best) @ strategy + np.abs(root))
-    bias, most = (_mended_bias(bias, float(prior @ moments), epsilon) for bias in (missed, np.abs(missed) + hides))
+    least, largest = float(np.linalg.norm(missed)), float(np.linalg.norm(np.abs(missed) + hides)) + off
+    bias, most = (_mended_bias(norm, root.shape[1], float(prior @ moments), epsilon) for norm in (least, largest))
     # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
     room = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
@@ -297,18 +323,19 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float) -> Eval
     hidden = 4 * EPS * (len(strategy) + 2)
     excess = max(exceeded / room if exceeded > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
     mending = 2 * (exceeded + hidden) / room + most
-    sums = 4 * (sum(best.shape) + 4) * EPS
+    # Lengths ``‖W_u‖²`` are off by ``2 off ‖R_u‖ + off²``; the longest is in the units of this.
+    sums = 4 * (sum(best.shape) + 4) * EPS + 3 * off / float(np.linalg.norm(root, axis=0).max())
     return Evaluation(moments, user_variances(root, strategy, best), excess, mending, sums)
 
 
-def _mended_bias(missed: Array, moment: float, epsilon: float) -> float:
-    """Return by what share second moments rise where a reconstruction is to miss nothing, given what it misses.
+def _mended_bias(missed: float, size: int, moment: float, epsilon: float) -> float:
+    """Return by what share second moments rise where a reconstruction is to miss nothing, given the norm it misses.
 
     What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
     singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
     """
     excess = gain(epsilon)
-    other = float(np.linalg.norm(missed)) * (missed.shape[1] + excess) / excess
+    other = missed * (size + excess) / excess
     return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
 
 
@@ -341,26 +368,44 @@ def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Array | N
     return np.asarray(seen[:, kept] / sizes[kept] @ left[:, kept].T @ orthonormal.T / scale)
 
 
-def trace_bound(root: Array, epsilon: float) -> float:
+def trace_bound(root: Array, epsilon: float, off: float = 0.0) -> float:
     """Return ``‖W 1‖² / n + ‖W Π‖_*² / τ``, below the L of every ε-LDP strategy, Π the projector off the ones.
 
-    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``.
+    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``. The root may
+    be `off`, in the Frobenius norm.
     """
     size, excess = root.shape[1], gain(epsilon)
     means, sizes = root.mean(axis=1), np.abs(root).mean(axis=1)
-    hidden = float(np.linalg.norm(root)) * sum_rounding(size + 2) * 2
+    hidden = float(np.linalg.norm(root)) * sum_rounding(size + 2) * 2 + off
     nuclear, rounding = linalg.trace_norm(root - means[:, None], hidden)
     means = np.maximum(np.abs(means) - sum_rounding(size + 1) * sizes, 0.0)
+    length = max(float(np.linalg.norm(means)) - off / np.sqrt(size), 0.0)
     count = np.arange(1, size)
     trace = float((count * (size - count) * (excess / (size + count * excess)) ** 2).max())
-    return float(size * means @ means + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
+    return float(size * length**2 + max(nuclear - rounding, 0.0) ** 2 / trace) * (1 - 8 * size * EPS)
+
+
+def in_units(matrix: Array, costs: Array, relaxation: Relaxation | None) -> tuple[Array, Array, Relaxation | None]:
+    """Return Z over a power of 2 next to its largest entry, and costs and multipliers over its square.
+
+    They prove the same, and no product that matters to the proof underflows.
+    """
+    exponent = -int(np.frexp(np.abs(matrix).max())[1])
+    with np.errstate(over="ignore"):  # numbers that are not finite prove nothing
+        scaled = None if relaxation is None else relaxation.cut(len(costs)).times(2 * exponent)
+        return np.ldexp(matrix, exponent), np.ldexp(costs, 2 * exponent), scaled
 
 
 def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation: Relaxation | None) -> float:
-    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told."""
+    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told.
+
+    The largest entry of Z is meant to be near 1, as `in_units` returns it.
+    """
     size = len(costs)
     mixed, sizes = np.outer(costs, share), np.abs(matrix)
     form = matrix @ matrix.T - (mixed + mixed.T) / 2
+    if not np.all(np.isfinite(form)):
+        return np.inf
     hidden = sum_rounding(matrix.shape[1] + 3) * (sizes @ sizes.T + np.abs(mixed + mixed.T))
     counts = gain(epsilon) * np.arange(size + 1) + size
     # v'share is n + c Σ_{u in S} share_u: at least n, and n + c |S| where the prior is uniform.
@@ -427,13 +472,64 @@ def centred(root: Array) -> Array:
     return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
 
 
-def root_of(workload: Workload) -> Array:
-    """Return R (k, n) with ``R'R = W'W``, the workload itself where it has no more queries than user types."""
+def root_of(workload: Workload, less_means: bool = False) -> tuple[Array, float]:
+    """Return R (k, n) with ``R'R = W'W``, and what it may be off by, in the Frobenius norm.
+
+    It is the workload itself where that has no more queries than user types. With `less_means` each query is taken less
+    its mean: the total is known, so no user's variance changes, whatever constant is taken off. A workload of totals
+    alone is left as it is, since nothing of it would remain.
+    """
     queries, size = workload.shape
-    if queries <= size:
-        return np.array(workload.dense())
-    if not workload.is_sparse:
-        return np.asarray(scipy.linalg.qr(workload.dense(), mode="r", check_finite=False)[0][:size])
-    values, vectors = np.linalg.eigh(workload.gram())
-    kept = values > 8 * size * EPS * values[-1]
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    step = max(4 * size, FEWEST_REDUCED)
+    less_means = less_means and any(_tells_apart(rows) for rows in _rows_of(workload, step))
+    parts = (_less_means(rows) if less_means else rows for rows in _rows_of(workload, step))
+    root, times = np.vstack([_reduced(rows) for rows in parts]), int(queries > size)
+    while len(root) > size:
+        root = np.vstack([_reduced(root[start : start + step]) for start in range(0, len(root), step)])
+        times += 1
+    root, lost = _without_noise(root) if times else (root, 0.0)
+    # By Householder's method R is exact for rows whose columns are off by a small multiple of this, relative (Higham,
+    # Accuracy and Stability of Numerical Algorithms, theorem 19.4). A mean is left up to rounding, and taken off twice.
+    rounding = 8 * (times + 1) * min(step, queries) * size if times else 0.0
+    rounding += 4 * (size + 2) ** 1.5 if less_means else 0.0
+    return np.array(root), rounding * UNIT * float(np.linalg.norm(root)) + lost
+
+
+def _rows_of(workload: Workload, step: int) -> Iterator[Array]:
+    """Yield the rows of a workload, so many at a time, written out."""
+    matrix = workload.matrix
+    for start in range(0, workload.shape[0], step):
+        rows = matrix[start : start + step]
+        yield rows.toarray() if scipy.sparse.issparse(rows) else rows
+
+
+def _tells_apart(rows: Array) -> bool:
+    """Whether a query tells user types apart by more than the rounding of its entries."""
+    return bool(np.any(np.ptp(rows, axis=1) > 8 * rows.shape[1] * EPS * np.abs(rows).max(axis=1)))
+
+
+def _less_means(rows: Array) -> Array:
+    """Return rows less their means, twice: a large mean is taken off up to rounding, and then what is left of it."""
+    for _ in range(2):
+        rows = rows - rows.mean(axis=1, keepdims=True)
+    return rows
+
+
+def _reduced(rows: Array) -> Array:
+    """Return no more rows than columns, with the same inner products of columns."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return np.asarray(scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]])
+
+
+def _without_noise(root: Array) -> tuple[Array, float]:
+    """Return a root without the rows that a lack of rank leaves, rounding only, and the norm of what is left out."""
+    size = root.shape[1]
+    triangle, order = scipy.linalg.qr(root, mode="r", pivoting=True, check_finite=False)
+    tails = np.sqrt(np.cumsum(np.square(triangle[::-1]).sum(axis=1))[::-1])
+    kept = int(np.count_nonzero(tails > size * EPS * tails[0]))
+    if kept >= len(root) - 1:  # queries less their means always lack one: no reason for another basis
+        return root, 0.0
+    rows = np.empty((kept, size))
+    rows[:, order] = triangle[:kept]
+    return rows, float(tails[kept]) * UPWARDS

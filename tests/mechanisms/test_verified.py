@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmech.verified import Enclosure, inverse_near_identity
+from dualmech.verified import Enclosure, inverse_near_identity, spectral_norm
 
 
 def exact(matrix: Enclosure) -> np.ndarray:
@@ -55,3 +55,16 @@ def test_the_identity_multiplies_without_error() -> None:
         assert all(np.array_equal(getattr(product, part), getattr(matrix, part)) for part in ("high", "low", "radius"))
     nearly = Enclosure(np.eye(4), np.zeros((4, 4)), np.full((4, 4), 1e-30))
     assert np.all((nearly @ matrix).radius > matrix.radius)
+
+
+@pytest.mark.parametrize("exponent", [-1074, -1073, -1070, -1000, -600, -540, -500, -401, -399, 0, 500, 1000])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 5), (7, 4)])
+def test_the_bound_of_a_norm_is_one_for_entries_of_any_size(exponent: int, shape: tuple[int, int]) -> None:
+    # A matrix of one number c has the norm ``c √(a b)``, and a diagonal one that of its largest entry.
+    for number in (1.0, 3.0, 1.7):
+        entry = float(np.ldexp(number, exponent))
+        bound = Fraction(spectral_norm(np.full(shape, entry)))
+        assert bound**2 >= Fraction(entry) ** 2 * shape[0] * shape[1]
+        assert bound**2 <= Fraction(entry + 1e-322) ** 2 * shape[0] * shape[1] * Fraction(1 + 1e-8)
+        assert Fraction(entry) <= Fraction(spectral_norm(np.eye(*shape) * entry)) <= Fraction(entry + 1e-322) * 2
+    assert spectral_norm(np.zeros(shape)) == 0

@@ -124,6 +124,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     criterion: str
     prior: Array
     root: Array = field(repr=False)
+    root_off: float = field(repr=False)
 
     dual_type: ClassVar[Callable[..., LocalDual]] = LocalDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "epsilon", "criterion", "prior")
@@ -141,8 +142,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         set_parts(
             self, workload=workload, epsilon=as_epsilon(epsilon), criterion=criterion, prior=as_prior(prior, size)
         )
-        root = local.root_of(workload)
-        set_parts(self, root=freeze(local.centred(root) if criterion == "worst" else root))
+        root, off = local.root_of(workload, less_means=criterion == "worst")
+        set_parts(self, root=freeze(root), root_off=off)
 
     def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; the worst case takes no prior."""
@@ -172,7 +173,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         prior = self.prior if self.criterion == "average" else self._dual_prior(dual)
         moment, bound_rounding = self._moment_bound(dual, prior)
         shift = float(prior @ self._lengths)
-        evaluated = local.evaluate(self.root, point.strategy, point.prior, self.epsilon)
+        evaluated = local.evaluate(self.root, point.strategy, point.prior, self.epsilon, self.root_off)
         objective, violation, rounding = np.inf, np.inf, 0.0
         if evaluated is not None:
             violation = evaluated.violation
@@ -243,7 +244,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
     def _trace_bound(self) -> float:
         """The closed-form bound on L, where the prior is uniform; 0 elsewhere."""
         uniform = np.allclose(self.prior, 1 / self.user_types, rtol=1e-12, atol=0)
-        return local.trace_bound(self.root, self.epsilon) if uniform else 0.0
+        return local.trace_bound(self.root, self.epsilon, self.root_off) if uniform else 0.0
 
     def _worst_rounding(self, evaluated: local.Evaluation, unit: float) -> float:
         """Return what rounding and mending may add to a variance, in units of what the gap is relative to.
@@ -263,6 +264,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         if average > bound:
             bound, shift = average, lengths / size
         bound = max(bound, 0.0)  # no variance is negative
+        if bound + shift > 0:  # lengths ``‖W_u‖²`` are off by ``2 off ‖R_u‖ + off²``
+            rounding += self.root_off * (2 * np.sqrt(shift) + self.root_off) / (bound + shift)
         return Certificate.of(objective, bound, violation, rounding, shift)
 
     def _moment_bound(self, dual: LocalDual, prior: Array) -> tuple[float, float]:
@@ -276,17 +279,23 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         matrix, costs = self._weights(dual)
         if not (np.all(np.isfinite(matrix)) and np.all(np.isfinite(costs))):
             return 0.0, 0.0
-        excess = local.excess(matrix, costs, share, self.epsilon, dual.relaxation)
-        value, total = float(np.einsum("ku,uk->", self.root, matrix)), float(costs.sum()) + size * excess
+        matrix, costs, relaxation = local.in_units(matrix, costs, dual.relaxation)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite prove nothing
+            excess = local.excess(matrix, costs, share, self.epsilon, relaxation)
+            total = float(costs.sum()) + size * excess
+        value = float(np.einsum("ku,uk->", self.root, matrix))
         if not (value > 0 and total > 0 and np.isfinite(total)):
             return 0.0, 0.0
         magnitude = float(np.einsum("ku,uk->", np.abs(self.root), np.abs(matrix)))
-        rounding = 4 * self.root.size * EPS * magnitude / value + 4 * size * EPS * float(np.abs(costs).sum()) / total
+        hidden = 4 * self.root.size * EPS * magnitude + 2 * self.root_off * float(np.linalg.norm(matrix))
+        rounding = hidden / value + 4 * size * EPS * float(np.abs(costs).sum()) / total
         return value**2 / total, rounding
 
     def _weights(self, dual: LocalDual) -> tuple[Array, Array]:
         """Return the matrix and the costs of dual weights, their entries unseen; other shapes are refused."""
         validate.instance(LocalDual, dual=dual)
+        if dual.relaxation is not None:
+            validate.instance(Relaxation, **{"dual relaxation": dual.relaxation})
         matrix = validate.numeric(2, **{"dual matrix": dual.matrix})
         costs = validate.numeric(1, **{"dual costs": dual.costs})
         if matrix.shape != self.root.T.shape or costs.shape != (self.user_types,):

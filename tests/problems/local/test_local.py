@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech import reference
 from dualmech.geometry import local
+from dualmech.geometry.local import Relaxation
+from dualmech.immutable import set_parts
+from dualmech.solution import judged_solution
 from dualmech.validate import Array
 
 quick = settings(max_examples=24)
@@ -33,6 +40,19 @@ def subset_selection(size: int, epsilon: float) -> tuple[Array, float]:
     best = int(counts[np.argmax(traces)])
     sets = np.array([[u in chosen for u in range(size)] for chosen in itertools.combinations(range(size), best)])
     return local.rows(sets, epsilon) * (size / len(sets)), float(1 + (size - 1) ** 2 / traces.max())
+
+
+def forged_multipliers(matrix: Array, costs: Array, epsilon: float) -> Relaxation:
+    """Multipliers, some negative, whose matrix A makes ``-T'KT - A`` a small multiple of the identity."""
+    size = len(costs)
+    mixed = np.outer(costs, np.ones(size))
+    lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
+    wanted = -(lift.T @ (matrix @ matrix.T - (mixed + mixed.T) / 2) @ lift) - 1e-9 * np.eye(size + 1)
+    neither = np.full((size, size), wanted[0, 0] / size**2)
+    squares = -2 * (wanted[0, 1:] + neither.sum(axis=1))
+    both = wanted[1:, 1:] - np.diag(squares) - neither
+    nothing = Relaxation.of(size)
+    return replace(nothing, squares=squares, both=both, neither=neither)
 
 
 def random_problem(seed: int) -> tuple[dm.LocalStrategy, dm.duals.LocalPoint]:
@@ -110,6 +130,61 @@ class TestJudge:
         judged = problem.certify(strategy, problem.dual_at(strategy))
         assert np.linalg.matrix_rank(strategy) == 4
         assert judged.objective == pytest.approx(180.5770, abs=1e-4) and judged.certifies(1e-9)
+
+    def test_negative_multipliers_prove_nothing(self, tmp_path: Path) -> None:
+        problem, strategy = dm.LocalStrategy(dm.workloads.prefix(4), 1.0), randomised_response(4, 1.0)
+        honest = problem.dual_at(strategy)
+        lie = replace(honest, relaxation=forged_multipliers(honest.matrix, honest.costs, 1.0))
+        optimum = problem.certify(strategy, honest)
+        assert optimum.gap > 0.1
+        # That the multipliers are what they were meant to be: as they stand, they would bound every form by 0.
+        assert lie.relaxation is not None and lie.relaxation.both.min() < 0
+        judged = problem.certify(strategy, lie)
+        assert judged.lower_bound <= optimum.lower_bound and not judged.certifies(0.1)
+        facts: Any = {"otherwise": dm.Status.STALLED, "iterations": 1, "seconds": 0.0, "message": "", "solver": "none"}
+        judged_solution(problem, strategy, lie, tol=1e-6, **facts).save(tmp_path / "lie.npz")
+        with pytest.warns(UserWarning):
+            assert dm.load(tmp_path / "lie.npz").status is not dm.Status.CERTIFIED
+
+    @pytest.mark.parametrize("criterion", ["average", "worst"])
+    @pytest.mark.parametrize("relaxed", [False, True])
+    def test_dual_weights_of_any_size_prove_the_same(self, criterion: str, relaxed: bool) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, criterion)
+        answer = dm.fast.solve(problem, tol=1e-9)
+        weights = reference.lower_bound(problem) if relaxed else replace(answer.dual, relaxation=None)
+        assert (weights.relaxation is not None) is relaxed
+        judged = problem.certify(answer.primal, weights)
+        assert judged.gap < (0.2 if relaxed else 1e-9)
+        for exponent in (-1000, -560, -540, -530, -500, -300, 300, 500, 1000):
+            unit = np.ldexp(1.0, exponent)
+            with np.errstate(over="ignore"):
+                scaled = replace(weights, matrix=weights.matrix * unit, costs=weights.costs * unit * unit)
+                if weights.relaxation is not None:
+                    parts = {part.name: getattr(weights.relaxation, part.name) for part in fields(Relaxation)}
+                    squared = {name: part * unit * unit for name, part in parts.items()}
+                    scaled = replace(scaled, relaxation=Relaxation(**squared))
+            other = problem.certify(answer.primal, scaled)
+            if abs(exponent) <= 500:
+                assert other.lower_bound == judged.lower_bound
+            assert other.lower_bound <= answer.objective * (1 + other.resolution)
+        for factor in 10.0 ** np.linspace(-150, -163, 53):
+            scaled = replace(weights, matrix=weights.matrix * factor, costs=weights.costs * factor**2, relaxation=None)
+            assert problem.certify(answer.primal, scaled).lower_bound <= answer.objective * (1 + 1e-12)
+        nothing = replace(weights, matrix=0 * weights.matrix)
+        assert problem.certify(answer.primal, nothing).lower_bound <= answer.objective
+
+    def test_multipliers_of_another_kind_are_refused(self) -> None:
+        problem, strategy = dm.LocalStrategy(dm.workloads.prefix(4), 1.0), randomised_response(4, 1.0)
+        honest = problem.dual_at(strategy)
+        anything: Any = np.zeros(4)
+        with pytest.raises(dm.errors.InputTypeError, match="dual relaxation must be a Relaxation"):
+            problem.certify(strategy, replace(honest, relaxation=anything))
+        with pytest.raises(dm.errors.InvalidInputError, match=r"squares must have shape \(4,\)"):
+            problem.certify(strategy, replace(honest, relaxation=Relaxation.of(3)))
+        for number in (np.nan, np.inf, 1e300):
+            endless = replace(Relaxation.of(4), squares=np.full(4, number), sizes=np.full(2, number))
+            judged = problem.certify(strategy, replace(honest, relaxation=endless))
+            assert judged.lower_bound <= problem.certify(strategy, honest).lower_bound
 
     def test_a_lying_solver_is_never_certified(self) -> None:
         strategy, _ = subset_selection(8, 1.0)
@@ -239,6 +314,56 @@ class TestMechanism:
             mechanism.simulate(x)
 
 
+class TestRoot:
+    """The root of W'W that the judge works with, and what it may be off by."""
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    @pytest.mark.parametrize("big", [1e2, 1e4, 1e6, 1e8, 1e12])
+    def test_a_heavy_total_changes_no_variance(self, big: float, sparse: bool) -> None:
+        _, least = subset_selection(4, 1.0)
+        matrix = np.vstack([np.full((1, 4), big), np.eye(4)])
+        workload = dm.Workload(scipy.sparse.csr_array(matrix) if sparse else matrix)
+        for criterion, optimum in (("worst", least / 4 - 1), ("average", least + 4 * big**2)):
+            judged = dm.fast.solve(dm.LocalStrategy(workload, 1.0, criterion), tol=1e-9).certificate
+            low, high = judged.interval
+            assert judged.certifies(1e-9) and low <= optimum <= high
+        blind = np.ones((1, 4))
+        problem = dm.LocalStrategy(workload, 1.0, "worst")
+        assert not problem.certify(blind, problem.dual_at(blind)).feasible
+
+    @given(seeds, st.booleans(), st.sampled_from(["average", "worst"]))
+    @quick
+    def test_its_inner_products_are_those_of_the_queries(self, seed: int, sparse: bool, criterion: str) -> None:
+        rng = np.random.default_rng(seed)
+        size, rank = int(rng.integers(2, 6)), int(rng.integers(1, 6))
+        matrix = rng.integers(-9, 10, (int(rng.choice([1, 4, 9, 40, 300, 1200])), rank)) @ rng.integers(
+            -3, 4, (rank, size)
+        )
+        matrix = (matrix + 10.0 ** rng.integers(0, 9, (len(matrix), 1))).astype(float)
+        problem = dm.LocalStrategy(dm.Workload(scipy.sparse.csr_array(matrix) if sparse else matrix), 1.0, criterion)
+        exact = np.vectorize(Fraction, otypes=[object])(matrix)
+        if criterion == "worst" and np.any(np.ptp(matrix, axis=1)):
+            exact = exact - exact.sum(axis=1, keepdims=True) / size
+        root, off = np.vectorize(Fraction, otypes=[object])(problem.root), Fraction(problem.root_off)
+        missed = float(np.square(root.T @ root - exact.T @ exact).sum()) ** 0.5
+        norm = float(np.linalg.norm(problem.root))
+        assert len(problem.root) <= size and problem.root_off <= 1e-10 * norm
+        assert missed <= (2 * float(off) * norm + float(off) ** 2) * (1 + 1e-9)
+
+    @given(seeds, st.sampled_from(["average", "worst"]), st.sampled_from([1e-10, 1e-6, 1e-3]))
+    @quick
+    def test_the_interval_allows_for_what_it_may_be_off_by(self, seed: int, criterion: str, share: float) -> None:
+        rng = np.random.default_rng(seed)
+        moved = rng.standard_normal((4, 4))
+        moved *= share / np.linalg.norm(moved)
+        problem = dm.LocalStrategy(dm.Workload(np.eye(4) + moved), 1.0, criterion)
+        answer = dm.fast.solve(problem, tol=1e-11)
+        set_parts(problem, root_off=share)
+        _, least = subset_selection(4, 1.0)
+        low, high = problem.certify(answer.primal, answer.dual).interval
+        assert low <= (least if criterion == "average" else least / 4 - 1) <= high <= low + 100 * least * share + 1e-8
+
+
 class TestSmallVariances:
     def test_a_known_total_changes_no_variance(self) -> None:
         plain = dm.LocalStrategy(dm.Workload([[1.0, 0, 0], [0, 1, 0]]), 1.0, "worst")
@@ -259,6 +384,20 @@ class TestSmallVariances:
         assert np.all(mechanism.user_variances > 0)
         # Reports are wrong with probability e^-ε, and off by squares of few.
         assert mechanism.user_variances.max() < 100 * np.exp(-epsilon)
+
+    @pytest.mark.parametrize("small", [1.0, 1e-10, 1e-200])
+    def test_every_query_is_answered_whatever_the_size_of_others(self, small: float) -> None:
+        # Outputs that cannot tell the last two user types apart: the second query is nothing but their difference.
+        rows = (1 + local.gain(1.0) * np.eye(3)[:, [0, 1, 2, 2]]) / (3 + local.gain(1.0))
+        blind = np.vstack([rows[:2], 1 - rows[:2].sum(axis=0)])
+        workload = dm.Workload([[1.0, -1, 0, 0], [0, 0, small, -small]])
+        with pytest.raises(dm.errors.InvalidInputError, match="misses query 1 by|cannot answer"):
+            dm.LocalMechanism(blind, 1.0, workload)
+        honest = dm.LocalMechanism(randomised_response(4, 1.0), 1.0, workload)
+        np.testing.assert_allclose(honest.reconstruction @ honest.strategy, workload.dense(), rtol=1e-12, atol=1e-15)
+        biased = honest.reconstruction * [[1.0], [1 + 1e-6]]
+        with pytest.raises(dm.errors.InvalidInputError, match="misses query 1 by"):
+            dm.LocalMechanism(honest.strategy, 1.0, workload, reconstruction=biased)
 
     def test_a_reconstruction_of_its_own_is_checked_too(self) -> None:
         honest = randomised_response(4, 1.0)
