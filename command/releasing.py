@@ -118,13 +118,14 @@ def release(
                 released.ledger = kept.record(planned, digest(released.workload), str(output))
             line.say("writing")
             shown = _written(released, str(output), level, simultaneous)
-            if fitted:
-                line.say("fitting")
-                shown.append(_write_fitted(released, Path(str(output)) / "fitted"))
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
     printing.print_lines(out, *_unread(unread), *office, *shown, whole=True)
+    if fitted and not dry_run:  # after the report: a fit may take long
+        with passing("fitting"):
+            words = _write_fitted(released, Path(str(output)) / "fitted")
+        printing.print_lines(out, words, whole=True)
     if kept is not None and dry_run:
         kept.check(planned)
 
