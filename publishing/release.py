@@ -272,7 +272,7 @@ def as_drawn(mechanism: object) -> Drawn:
 @as_drawn.register
 def _(mechanism: EpochsMechanism) -> Drawn:
     raise InvalidInputError(
-        f"there is no release of an EpochsMechanism, for persons with parts in several steps ({mechanism.neighbours}): "
+        f"a mechanism for persons with parts in several steps ({mechanism.neighbours}) has no release: "
         "its noise(dimension) draws row by row"
     )
 

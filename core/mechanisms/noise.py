@@ -135,9 +135,7 @@ class NoisyQueries:
         reduced = freeze(IndependentForm.of_dependent(self.query_matrix, self._covariance))
         self._exact = isinstance(reduced, IndependentForm)
         if isinstance(reduced, StandardForm):
-            # Rows that differ by little where there is no noise are combined as if they did not.
-            self._exact = self._singular and bool(np.any(np.isinf(self.profile)))
-            self._form = None if self._exact else reduced
+            self._form = reduced
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
         moves, _ = moves_between(reduced.rows, self.neighbours)

@@ -210,6 +210,7 @@ class TestAnswerability:
 class TestDecomposition:
     @quick
     @given(seeds)
+    @example(1693)  # rows that are dependent but for rounding, where there is no noise
     def test_parts_add_up_to_the_target(self, seed: int) -> None:
         target, rng = random_mechanism(seed), np.random.default_rng(seed)
         mixing = rng.standard_normal((2, len(target.query_matrix)))
