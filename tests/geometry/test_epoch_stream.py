@@ -186,7 +186,7 @@ class TestLong:
                 refused()
         with pytest.raises(dm.errors.InvalidInputError, match="start is not for"):
             fast.solve(problem, start=answer)
-        with pytest.raises(dm.errors.DualmechError, match="EpochsMechanism"):
+        with pytest.raises(dm.errors.DualmechError, match="has no release"):
             dm.plan_release(answer)
         with pytest.raises(dm.errors.InvalidInputError, match="at most 4096 steps, got 5000"):
             fast.strategy(problem, within="banded:8")
