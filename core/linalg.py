@@ -568,9 +568,10 @@ def _polar_beside(rows: Array, basis: Array) -> Array:
 
     Random entries below rounding take the place of what is 0.
     """
-    if len(rows):
-        rows = rows + EPS * np.random.default_rng(0).standard_normal(rows.shape)
-    for _ in range(2 if len(rows) else 0):
+    if not len(rows):
+        return rows
+    rows = rows + EPS * np.random.default_rng(0).standard_normal(rows.shape)
+    for _ in range(2):
         left, _, right = svd(rows - (rows @ basis.T) @ basis)
         rows = left @ right
     return rows

@@ -188,9 +188,9 @@ class Relaxation:
         parts = {}
         for name, shape in _shapes(size).items():
             array = squares if name == "squares" else values.get(name)
-            part = np.zeros(shape) if array is None or not np.size(array) else validate.finite(**{name: array})
-            parts[name] = _cut(name, part, shape)
-        return cls(**parts)
+            blank = array is None or not np.size(array)
+            parts[name] = np.zeros(shape) if blank else validate.finite(**{name: array})
+        return cls(**parts).cut(size)
 
     def cut(self, size: int) -> Relaxation:
         """Return multipliers for n user types, 0 where they are negative, whoever made them; some may not be finite.
@@ -201,7 +201,10 @@ class Relaxation:
         for name, shape in _shapes(size).items():
             array = getattr(self, name)
             blank = 0 in shape and np.shape(array) == shape
-            parts[name] = _cut(name, np.zeros(shape) if blank else validate.numeric(**{name: array}), shape)
+            part = np.zeros(shape) if blank else validate.numeric(**{name: array})
+            if part.shape != shape:
+                raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
+            parts[name] = part if name == "squares" else np.maximum(part, 0.0)
         return Relaxation(**parts)
 
     def times(self, exponent: int) -> Relaxation:
@@ -266,13 +269,6 @@ def _shapes(size: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a relaxation's multipliers, by name."""
     pairs = dict.fromkeys(("both", "one", "neither"), (size, size))
     return {"squares": (size,), **pairs, "sizes": (max(size - 2, 0),), "products": (4, size)}
-
-
-def _cut(name: str, part: Array, shape: tuple[int, ...]) -> Array:
-    """Return multipliers of the right shape, 0 where they are negative; those of squares may be."""
-    if part.shape != shape:
-        raise InvalidInputError(f"{name} must have shape {shape}, got {part.shape}")
-    return part if name == "squares" else np.maximum(part, 0.0)
 
 
 def _mean(matrix: Array) -> Array:

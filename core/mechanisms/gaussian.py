@@ -345,9 +345,8 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         unit = LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
         stated, reached = self.profile, unit.profile
         # What moves rows by their rounding alone is stated, but decides nothing.
-        short = (
-            (reached < stated) & (stated < np.inf) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
-        )
+        decides = np.isfinite(stated) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
+        short = decides & (reached < stated)
         with np.errstate(divide="ignore"):
             factor = float(np.max(stated[short] / reached[short], initial=1.0))
         if not np.isfinite(factor):
