@@ -22,7 +22,7 @@ from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.mechanisms.persons import Bound, told
 from dualmech.validate import Array, composed
-from dualmech.workloads.attributes import Attribute, as_label, is_missing, text_of
+from dualmech.workloads.attributes import Attribute, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginals import cells_of
 
@@ -166,6 +166,7 @@ class Engine:
             columns.append(self._checked_weight(weight))
         bound: Bound | None = records.persons
         if bound is not None:
+            require_exact_ids(bound.person, str(self.schema[bound.person]))
             columns.append(nw.col(bound.person).alias(PERSON))
         whole = self.frame.lazy() if self.engine == "polars" else self.frame
         frame = self._collected(lambda: whole.select(*columns)) if self.is_eager else whole.select(*columns)
@@ -211,7 +212,7 @@ class Engine:
     def _kept(self, domain: Domain, records: Any, groups: Any, codes: Mapping[int, Codes], counts: Codes) -> Codes:
         """Return how many records of each group are kept, of groups of one person each."""
         bound: Bound = records.persons
-        persons = [as_label(text_of(person)) for person in groups.get_column(PERSON).to_list()]
+        persons = groups.get_column(PERSON).to_list()
         matrix = np.stack([codes[axis] for axis in sorted(codes)])
         kept = bound.kept(persons, bound.values_of(domain, matrix), matrix, counts)
         records.report(told(bound, int(kept.sum()), int(counts.sum())))
@@ -346,6 +347,19 @@ class Engine:
                 words = impossible_text(domain, together, {axis: int(codes[axis][place]) for axis in together})
                 have = counted(int(counts[wrong].sum()), "record")
                 raise InvalidInputError(f"{self.where}: {words}; {have} in all")
+
+
+INEXACT = ("float16", "float32", "date", "duration", "timedelta", "time")
+"""Types, in small letters, that round the ids which they hold, or may have done so."""
+
+
+def require_exact_ids(column: str, kind: str) -> None:
+    """Refuse a column of persons by a type whose values do not tell all ids apart."""
+    if kind.lower().startswith(INEXACT):
+        raise InvalidInputError(
+            f"{column!r} must hold ids of persons as texts, integers or doubles, got {kind}, which may round them: cast "
+            f"the column to texts"
+        )
 
 
 def code_of(attribute: Attribute, value: object) -> int | None:

@@ -1,19 +1,24 @@
-"""At most so many records of each person, chosen by the person's own records alone."""
+"""Bounds on the records of a person: which of them are counted, and which ids name the same person."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.display import counted
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, printable
+from dualmech.workloads.attributes import as_label, is_missing, whole_text
 from dualmech.workloads.domain import Domain
 
 Codes = npt.NDArray[np.int64]
@@ -64,7 +69,7 @@ class Bound:
         """
         return codes[domain.axes([self.per])[0]] if self.per else None
 
-    def kept(self, persons: Sequence[str], values: Codes | None, codes: Codes, rows: Codes) -> Codes:
+    def kept(self, persons: Sequence[object], values: Codes | None, codes: Codes, rows: Codes) -> Codes:
         """Return how many records (g,) of each group are kept.
 
         Of a unit with more than `at_most` they are drawn one at a time without replacement, so that the numbers kept of
@@ -72,8 +77,8 @@ class Bound:
 
         Parameters
         ----------
-        persons : texts (g,)
-            The person of each group; one that is empty is refused.
+        persons : texts or numbers (g,)
+            The id of the person of each group, as the records hold it; see `person_numbers`.
         values : codes (g,) or None
             The value of `per`.
         codes : codes (attributes, g)
@@ -86,10 +91,7 @@ class Bound:
             values = None if values is None else values[some]
             kept[some] = self.kept([persons[index] for index in some.tolist()], values, codes[:, some], rows[some])
             return kept
-        names, person = np.unique(np.array(persons, dtype=object).astype(str), return_inverse=True)
-        if len(names) and names[0] == "":
-            missing = counted(int(rows[person == 0].sum()), "record")
-            raise InvalidInputError(f"{self.person!r} must name the person of every record, got none in {missing}")
+        names, person = person_numbers(self.person, persons, rows)
         within = np.zeros(len(rows), dtype=np.int64) if values is None else values
         order = np.lexsort([*codes, within, person])
         begins = np.ones(len(order), dtype=bool)
@@ -155,6 +157,80 @@ def _mixed(words: Words) -> Words:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     return words ^ (words >> np.uint64(31))
+
+
+EXACT_DOUBLES = 2.0**53  # integers below have doubles of their own
+
+
+def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[list[str], Codes]:
+    """Return the canonical id of each person, and the number of the person that each of `ids` names, shape (g,).
+
+    Ids are compared as labels are: texts without surrounding spaces in Unicode's form NFC, numbers by their shortest
+    text, so that the number 1.0 and the text ``1`` name one person. Nothing else is merged.
+    Raises `InvalidInputError`, by the column, for a record without an id; two spellings of one number, ``1`` and
+    ``1.0``, which could be one person or two; and ids that are not represented exactly: doubles of 2^53 and more, which
+    several integers may share, times, and other types than texts, numbers and UUIDs.
+
+    Parameters
+    ----------
+    column : str
+        The column of persons, which messages name.
+    ids : texts or numbers (g,)
+        The ids, as records hold them.
+    rows : counts (g,)
+        Records with each id.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> names, numbers = person_numbers("id", [7, "a", 7.0, " a"], np.ones(4, dtype=np.int64))
+    >>> names, numbers.tolist()
+    (['7', 'a'], [0, 1, 0, 1])
+    """
+    known: dict[tuple[type, object], int] = {}  # by type as well: 1 and True are equal keys
+    numbers: dict[str, int] = {}
+    spellings: list[str] = []
+    person = np.empty(len(ids), dtype=np.int64)
+    for place, value in enumerate(ids):
+        key = value.__class__, value
+        number = known.get(key) if key[0] in (str, int, float) else None
+        if number is None:
+            spelling = _spelling(column, value)
+            number = numbers.setdefault(whole_text(spelling), len(numbers))
+            if number == len(spellings):
+                spellings.append(spelling)
+            elif spelling != spellings[number]:
+                raise InvalidInputError(
+                    f"{column!r} must spell each id in one way, got {printable(spellings[number])!r} and "
+                    f"{printable(spelling)!r}, which could be one person or two: write all ids as texts of one form"
+                )
+            if key[0] in (str, int, float):
+                known[key] = number
+        person[place] = number
+    if (empty := numbers.get("")) is not None:
+        missing = counted(int(rows[person == empty].sum()), "record")
+        raise InvalidInputError(f"{column!r} must name the person of every record, got none in {missing}")
+    return [*numbers], person
+
+
+def _spelling(column: str, value: object) -> str:
+    """Return the text of an id, which no other id of its type has."""
+    if isinstance(value, str):
+        return as_label(value)
+    if is_missing(value):
+        return ""
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise InvalidInputError(f"{column!r} must hold finite ids, got {value}")
+    if isinstance(value, float) and abs(value) >= EXACT_DOUBLES:
+        raise InvalidInputError(
+            f"{column!r} must hold ids that are exact, got the double {value!r}, which several integers of 2^53 and more "
+            f"share: store ids as integers or texts"
+        )
+    if isinstance(value, float | Decimal) and value == int(value):
+        return str(int(value))
+    if isinstance(value, Integral | float | Decimal | UUID):
+        return str(value)
+    raise InvalidInputError(f"{column!r} must hold ids that are texts or numbers, got {type(value).__name__}: cast them")
 
 
 def _word(name: str, key: bytes) -> int:

@@ -23,7 +23,7 @@ from dualmech.mechanisms import engines
 from dualmech.mechanisms.engines import codes_of, listed
 from dualmech.mechanisms.persons import Bound, Report, quiet, told
 from dualmech.validate import Array, compared, composed
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, as_label, text_of
+from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
@@ -340,7 +340,7 @@ class Chunk(NamedTuple):
 
     codes: Codes
     weights: Array | None = None
-    persons: Sequence[str] = ()
+    persons: Sequence[object] = ()
 
 
 def _tallied(
@@ -369,7 +369,7 @@ def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]
     if not chunks:
         return []
     codes = np.concatenate([chunk.codes for chunk in chunks], axis=1)
-    persons = [as_label(person) for chunk in chunks for person in chunk.persons]
+    persons = [person for chunk in chunks for person in chunk.persons]
     ones = (np.ones(chunk.codes.shape[1]) if chunk.weights is None else chunk.weights for chunk in chunks)
     rows = np.concatenate([*ones]).astype(np.int64)
     kept = bound.kept(persons, bound.values_of(domain, codes), codes, rows)
@@ -400,11 +400,10 @@ class Rows:
             values = {name: np.asarray(source[columns[name]]) for name in domain.sources}
             codes = np.stack([_column(attribute, values[attribute.source]) for attribute in attributes])
             weights = None if records.count is None else np.asarray(source[columns[records.count]])
-            person = None if records.persons is None else np.asarray(source[columns[records.persons.person]])
             yield Chunk(
                 _possible(codes, domain, "records: "),
                 None if weights is None else _weights(records.count, weights),
-                () if person is None else [text_of(value) for value in listed(person)],
+                () if records.persons is None else _ids(source[columns[records.persons.person]]),
             )
         elif isinstance(domain, Schema):
             raise InputTypeError(
@@ -413,6 +412,14 @@ class Rows:
             )
         else:
             yield Chunk(_checked(validate.finite(2, records=source).T, domain))
+
+
+def _ids(column: Any) -> list[object]:
+    """Return the ids of persons in a column of a frame, as Python's texts and numbers."""
+    values = np.asarray(column)
+    engines.require_exact_ids(str(getattr(column, "name", "")), str(values.dtype))
+    ids: list[object] = values.tolist()
+    return ids
 
 
 def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
