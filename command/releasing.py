@@ -102,7 +102,7 @@ def release(
         if answer is None:
             raise UsageError(_no_solution(source))
         earlier = None if after is None else dm.load_publication(after)
-        planned = dm.plan_release(answer, rho=rho, after=earlier)
+        planned = dm.plan_release(answer, rho=rho, after=earlier).declaring(records)
         if fitted:
             require_fit(planned.drawn, planned.workload)
         unread = planned.check_columns(records)

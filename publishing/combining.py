@@ -23,7 +23,7 @@ from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing.dense import AnsweredRows
-from dualmech.publishing.publication import Publication, ReleasePlan
+from dualmech.publishing.publication import Publication, ReleasePlan, truncates
 from dualmech.publishing.tables import AnsweredTables, still_rows
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
@@ -130,9 +130,15 @@ class PlanAfter(ReleasePlan):
         super().__init__(drawn, workload, further.answer)
         self.after, self.further = after, further
 
+    def declaring(self, source: object) -> PlanAfter:
+        planned: Any = super().declaring(source)
+        planned.further = self.further.declaring(source)
+        _check((self.after, planned.further), NAMES, ReleasePlan)
+        return planned
+
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
-        publication = self.further.draw(records, allow_empty=allow_empty)
+        publication = self.declaring(records).further.draw(records, allow_empty=allow_empty)
         return combined((self.after, publication), NAMES)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
@@ -155,10 +161,17 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
             )
         if release.workload.domain != first.workload.domain or _cells(release) != _cells(first):
             raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
-        if release.relation != first.relation:
+        if truncates(release.declared):
             raise InvalidInputError(
-                f"{name} must protect the neighbours of {names[0]}, for their rho to add up: {first.relation}; got "
-                f"{release.relation}"
+                f"{name} must count all its records, to be combined: of each {release.declared.persons.person!r} it "
+                f"counts at most {release.declared.persons.at_most}, by a choice of its own, so that other releases "
+                f"count other records, and margins of a combination would not hold; publish it by itself, or all its "
+                f"tables in one plan"
+            )
+        if release.unit != first.unit:
+            raise InvalidInputError(
+                f"{name} must have the unit of privacy of {names[0]}, for their rho to add up: {first.unit}; got "
+                f"{release.unit}"
             )
         for part in release.parts if isinstance(release, Publication) else ():
             if part.digest in seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from dataclasses import asdict, fields
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -18,9 +18,12 @@ from dualmech.geometry.block_rows import symmetries_of
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.persons import Bound
+from dualmech.mechanisms.records import Records
 from dualmech.plans import PlanTerms
 from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
-from dualmech.publishing.publication import Part, Publication, write_into
+from dualmech.publishing.publication import Part, Publication, read_as, specification_of, truncates, write_into
+from dualmech.publishing.release import NOISE_TOL, as_spent
 from dualmech.solution import Solution
 from dualmech.storage import codec, store
 from dualmech.validate import Array
@@ -29,10 +32,11 @@ from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload
 
-SCHEMA, VERSION = "dualmech.publication", 1
+SCHEMA, VERSION = "dualmech.publication", 2
+VERSIONS = (1, VERSION)  # in the first, columns are declared by the specification alone
 KEPT = "release.npz"  # the file of a publication in the folder of its tables
 ANSWER = "answer."  # before the arrays of the plan's solution
-ROUNDING = 1e-6  # by how much what noise costs in doubles may exceed what it costs exactly, relative
+COST_TOL = 1e-9  # relative: rounding of the cost of the mechanism's doubles, over the exact cost
 
 
 def save_publication(released: Publication, path: str | PathLike[str]) -> None:
@@ -58,8 +62,10 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
         arrays |= {f"measured.{_name(axes)}": np.asarray(array) for axes, array in released.measured.items()}
     else:
         arrays |= {"measured": np.asarray(released.measured), "exact": np.array(drawn.exact)}
-    cost, parts = str(Fraction(drawn.squared_privacy_cost)), json.dumps([_told(part) for part in released.combined])
-    files.write_npz(path, SCHEMA, VERSION, **arrays, squared_privacy_cost=cost, combined=parts)
+    arrays["squared_privacy_cost"] = np.array(str(Fraction(drawn.squared_privacy_cost)))
+    arrays["combined"] = np.array(json.dumps([_part_spec(part) for part in released.combined]))
+    arrays["records"] = np.array(json.dumps(_records_spec(released.declared)))
+    files.write_npz(path, SCHEMA, VERSION, **arrays)
 
 
 def write_with_file(
@@ -80,8 +86,10 @@ def write_with_file(
 def load_publication(path: str | PathLike[str]) -> Publication:
     """Read a publication from its file, or from the folder that the command left; its plan is judged anew.
 
+    Whatever the file holds twice is computed from its mechanism and compared: the cost, the costs of the parts of a
+    combination, the number of exact rows, the noise of the plan's answer, what columns of records mean.
     Raises `FileFormatError` where the file cannot be read, follows another schema, was changed, lacks an array, or
-    says that its noise costs less than it does.
+    contradicts itself.
     """
     if isinstance(path, str | PathLike) and os.path.isdir(path):
         path = Path(path) / KEPT
@@ -89,29 +97,99 @@ def load_publication(path: str | PathLike[str]) -> Publication:
             raise FileFormatError(
                 f"{path.parent}: holds no {KEPT}, which releases on a matrix and of tables by blocks have"
             )
-    arrays = files.read_npz(path, SCHEMA, (VERSION,))
-    with files.errors_naming(path):
-        workload = validate.instance(Workload, workload=store.unpack(arrays, "workload"))
-        cost = Fraction(str(store.required_array(arrays, "squared_privacy_cost")))
-        mechanism = store.unpack(arrays, "mechanism")
-        if not isinstance(mechanism, LinearGaussianMechanism | BlockMechanism):
-            raise InvalidInputError("mechanism must be on a matrix or of tables")
-        if mechanism.squared_privacy_cost > float(cost) * (1 + ROUNDING):
-            raise InvalidInputError(f"squared_privacy_cost must be what the noise costs, got {float(cost):.6g}")
-        drawn: CombinedRows | CombinedTables
-        measured: Any
-        if isinstance(mechanism, BlockMechanism):
-            drawn, measured = CombinedTables(mechanism, workload, cost), _measured_tables(arrays, mechanism)
-        else:
-            rows = len(mechanism.query_matrix)
-            exact = int(store.required_array(arrays, "exact"))
-            measured = validate.vector(rows, "row", measured=store.required_array(arrays, "measured"))
-            if not 0 <= exact <= rows:
-                raise InvalidInputError(f"exact must be from 0 to {rows}, got {exact}")
-            drawn = CombinedRows(mechanism, exact, cost)
-        publication = Publication(drawn, measured, workload, _answer(arrays))
-        publication.combined = tuple(map(_part, json.loads(str(store.required_array(arrays, "combined")))))
-        return publication
+    with store.reading(path, SCHEMA, VERSIONS) as arrays:
+        return _publication(arrays)
+
+
+def _publication(arrays: Arrays) -> Publication:
+    workload = validate.instance(Workload, workload=store.unpack(arrays, "workload"))
+    mechanism = store.unpack(arrays, "mechanism")
+    if not isinstance(mechanism, LinearGaussianMechanism | BlockMechanism):
+        raise InvalidInputError("mechanism must be on a matrix or of tables")
+    cost = _nonnegative("squared_privacy_cost", store.required_array(arrays, "squared_privacy_cost"))
+    if mechanism.squared_privacy_cost > float(cost) * (1 + COST_TOL):
+        raise InvalidInputError(
+            f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, got "
+            f"{float(cost):.9g}"
+        )
+    drawn: CombinedRows | CombinedTables
+    if isinstance(mechanism, BlockMechanism):
+        drawn, measured = CombinedTables(mechanism, workload, cost), _measured_tables(arrays, mechanism)
+    else:
+        rows = len(mechanism.query_matrix)
+        measured = validate.vector(rows, "row", measured=store.required_array(arrays, "measured"))
+        drawn = CombinedRows(mechanism, _exact_rows(arrays, mechanism), cost)
+    publication = Publication(drawn, measured, workload, _answer(arrays))
+    parts = _json(list, combined=store.required_array(arrays, "combined"))
+    publication.combined = tuple(_part(f"combined[{place}]", facts) for place, facts in enumerate(parts))
+    _check_parts(publication)
+    _check_declared(publication, arrays)
+    _check_answer(publication)
+    return publication
+
+
+def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
+    """Return the number of rows without noise, which come first."""
+    rows = len(mechanism.query_matrix)
+    exact = validate.size(rows + 1, exact=store.required_array(arrays, "exact").item() + 1) - 1
+    noise = np.diagonal(mechanism.covariance())
+    if np.any(noise[:exact]) or not np.all(noise[exact:]):
+        raise InvalidInputError(f"exact must be the number of rows without noise, the first ones, got {exact}")
+    return exact
+
+
+def _check_parts(publication: Publication) -> None:
+    """Refuse parts of a combination that do not add up to its cost, or that publish tables which it lacks."""
+    parts = publication.combined
+    if parts and sum(2 * part.rho for part in parts) != publication.drawn.squared_privacy_cost:
+        raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost")
+    for part in parts:
+        if unknown := {*part.tables} - {*publication.tables}:
+            raise InvalidInputError(f"combined must list tables of the workload, got {min(unknown)!r}")
+        if truncates(part.declared):
+            raise InvalidInputError("combined must list releases that count all records of a person")
+
+
+def _check_declared(publication: Publication, arrays: Arrays) -> None:
+    """Take what columns of records mean from the file; refuse another meaning than the plan's specification has."""
+    if "records" not in arrays:  # of the first version
+        return
+    declared = _declared(_json(dict, records=arrays["records"]))
+    if publication.combined:
+        if declared != publication.declared:
+            raise InvalidInputError("records must be those of the first release that was combined")
+        return
+    read_as(declared, publication.declared)
+    publication._declared = declared
+    publication.unit  # noqa: B018  # refused where the noise does not protect it
+
+
+def _check_answer(publication: Publication) -> None:
+    """Refuse an answer of a plan with other noise than the mechanism has."""
+    if publication.answer is None:
+        return
+    if publication.combined:
+        raise InvalidInputError("answer must be absent from a combination, which has several plans")
+    planned, drawn = as_spent(publication.answer), mechanism_of(publication)
+    if isinstance(drawn, LinearGaussianMechanism) and not isinstance(planned, LinearGaussianMechanism):
+        planned = planned.dense()
+    if not (drawn.is_answerable_from(planned, NOISE_TOL) and planned.is_answerable_from(drawn, NOISE_TOL)):
+        raise InvalidInputError("answer must have the noise of the mechanism: it has another")
+
+
+def _nonnegative(name: str, value: Any) -> Fraction:
+    """Return a text of a number of at least 0 as a fraction."""
+    text = str(value)
+    return Fraction(0) if text == "0" else validate.exact_number(**{name: text})
+
+
+def _json(kind: type, /, **named: Any) -> Any:
+    """Return the list or the mapping that a text spells in JSON."""
+    ((name, text),) = named.items()
+    value = json.loads(str(text))
+    if not isinstance(value, kind):
+        raise InvalidInputError(f"{name} must be a JSON {kind.__name__}, got {type(value).__name__}")
+    return value
 
 
 def _name(axes: Axes) -> str:
@@ -133,17 +211,51 @@ def _answer(arrays: Arrays) -> Solution | None:
     return store.solution_of(parts) if parts else None
 
 
-def _told(part: Part) -> dict[str, Any]:
-    terms = part.terms
-    kept = {} if terms is None else {key: getattr(terms, key) for key in ("quantile", "delta", "rho", "specification")}
-    return {"rho": str(part.rho), "tables": [*part.tables], "digest": part.digest, "terms": kept or None}
+PLAN = ("quantile", "delta", "rho", "specification")  # of the terms of a part
 
 
-def _part(facts: Mapping[str, Any]) -> Part:
-    try:
-        terms = None if facts["terms"] is None else PlanTerms(**facts["terms"])
-        return Part(Fraction(facts["rho"]), tuple(map(str, facts["tables"])), str(facts["digest"]), terms)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"combined must list releases, each with rho, tables, digest and terms: {error}"
-        ) from error
+def _part_spec(part: Part) -> dict[str, Any]:
+    terms = None if part.terms is None else {key: getattr(part.terms, key) for key in PLAN}
+    spec = {"rho": str(part.rho), "tables": [*part.tables], "digest": part.digest, "terms": terms}
+    return spec | {"records": _records_spec(part.declared)}
+
+
+def _part(name: str, spec: Any) -> Part:
+    """Return a part of a combination from its spec; a part of the first version declares columns by its plan."""
+    entries = validate.mapping("rho, tables, digest and terms", **{name: spec})
+    if not {"rho", "tables", "digest", "terms"} <= entries.keys():
+        raise InvalidInputError(f"{name} must have rho, tables, digest and terms, got {sorted(map(str, entries))}")
+    terms = entries["terms"]
+    if terms is not None:
+        terms = validate.mapping("quantile, delta, rho and specification", **{f"{name}.terms": terms})
+        if unknown := {*terms} - {*PLAN}:
+            raise InvalidInputError(f"{name}.terms must hold {', '.join(PLAN)}, got {min(map(str, unknown))!r}")
+        terms = PlanTerms(**terms)
+    tables = tuple(validate.text(tables=table) for table in validate.sequence(tables=entries["tables"]))
+    stated = specification_of(terms)
+    declared = Records(None) if stated is None else stated.records
+    if "records" in entries:
+        own = _declared(entries["records"])
+        read_as(own, declared)
+        declared = own
+    digest = validate.text(digest=entries["digest"])
+    return Part(_nonnegative(f"{name}.rho", entries["rho"]), tables, digest, terms, declared)
+
+
+def _records_spec(declared: Records) -> dict[str, Any]:
+    """Return what columns of records mean as JSON holds it."""
+    persons = None if declared.persons is None else asdict(declared.persons)
+    return {"count": declared.count, "ignore": [*declared.ignore], "persons": persons}
+
+
+def _declared(spec: Any) -> Records:
+    entries = validate.mapping("count, ignore and persons", records=spec)
+    if {*entries} != {"count", "ignore", "persons"}:
+        raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")
+    persons = entries["persons"]
+    if persons is not None:
+        persons = validate.mapping("person, at_most, per, check and groups", persons=persons)
+        if {*persons} != {field.name for field in fields(Bound)}:
+            raise InvalidInputError(f"persons must hold the options of a bound, got {sorted(map(str, persons))}")
+        persons = Bound(**persons)
+    return Records(None, entries["count"], tuple(validate.sequence(ignore=entries["ignore"])), persons)

@@ -11,16 +11,17 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from dualmech import files, validate
 from dualmech.display import counted, decimal_above, decimal_below
 from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.files.reading import errors_naming, read_toml
-from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.publishing.publication import ReleasePlan
+from dualmech.publishing.unit import RECORD, PrivacyUnit
 
-KEYS = ("limit", "neighbours", "releases")
-ENTRY = ("rho", "what", "when", "workload", "neighbours")
+KEYS = ("limit", "neighbours", "unit", "releases")
+ENTRY = ("rho", "what", "when", "workload", "neighbours")  # texts of a release, besides its unit
 LOCK = ".lock"  # what the name of the file that one writer at a time holds ends in
 
 
@@ -38,15 +39,15 @@ class Ledger:
     limit : Fraction
         The ρ that all of them may cost together.
     releases : tuple of mappings
-        What each cost, ``rho``, what it was, when, the digest of its workload, and the neighbours that it protects.
-    neighbours : str
-        Whom all of them protect, as `dualmech.neighbours.canonical` writes it; empty where that is not settled yet.
+        What each cost, ``rho``, what it was, when, the digest of its workload, its ``neighbours``, and its ``unit``.
+    unit : PrivacyUnit or None
+        The unit of privacy that all of them protect; None before the first release, unless the file says it.
     """
 
     path: Path
     limit: Fraction
-    releases: tuple[dict[str, str], ...] = ()
-    neighbours: str = ""
+    releases: tuple[dict[str, Any], ...] = ()
+    unit: PrivacyUnit | None = None
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Ledger:
@@ -67,13 +68,18 @@ class Ledger:
             entries = [_entry(entry) for entry in validate.sequence(releases=held.get("releases", ()))]
             if entries and "neighbours" not in held:
                 raise InvalidInputError("a ledger with releases must have neighbours, whom all of them protect")
-            relation = _relation(held["neighbours"]) if "neighbours" in held else ""
-            if others := [entry["neighbours"] for entry in entries if not _protects(entry["neighbours"], relation)]:
-                raise InvalidInputError(
-                    "the releases of a ledger must protect its neighbours, for their rho to add up: "
-                    f"{relation}; one protects {others[0]}"
-                )
-            return cls(place, limit, tuple(entries), relation)
+            if entries and "unit" not in held:
+                raise InvalidInputError(NO_UNIT)
+            unit = None
+            if "neighbours" in held:  # without a unit they are of records
+                unit = PrivacyUnit.of_spec(held["neighbours"], held.get("unit", {"of": RECORD}))
+            for entry in entries:
+                if unit is not None and not entry["unit"].protects(unit):
+                    raise InvalidInputError(
+                        "the releases of a ledger must protect its unit of privacy, for their rho to add up: "
+                        f"{unit}; one protects {entry['unit']}"
+                    )
+            return cls(place, limit, tuple(entries), unit)
 
     @property
     def spent(self) -> Fraction:
@@ -81,7 +87,7 @@ class Ledger:
         return sum((_cost(release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
-        """Refuse a release that would exceed the limit, or that protects others than those before it."""
+        """Refuse a release that would exceed the limit, or whose unit of privacy is another."""
         left = self.limit - self.spent
         if planned.rho > left:
             raise InvalidInputError(
@@ -89,10 +95,10 @@ class Ledger:
                 f"spent, and this release costs {decimal_above(planned.rho)}, more than the "
                 f"{decimal_below(left)} that are left"
             )
-        if self.neighbours and not _protects(planned.relation, self.neighbours):
+        if self.unit is not None and not planned.unit.protects(self.unit):
             raise InvalidInputError(
-                f"{self.path}: the releases of a ledger must protect the same neighbours, or more, for their rho to "
-                f"add up: {self.neighbours}; got {planned.relation}"
+                f"{self.path}: the releases of a ledger must protect the same unit of privacy, or more, for their rho "
+                f"to add up: {self.unit}; got {planned.unit}; keep a ledger for each unit"
             )
 
     def outlook(self, planned: ReleasePlan) -> list[str]:
@@ -124,8 +130,9 @@ class Ledger:
                 "when": datetime.now(UTC).isoformat(timespec="seconds"),
                 "workload": workload,
                 "neighbours": planned.relation,
+                "unit": planned.unit,
             }
-            kept = Ledger(self.path, now.limit, (*now.releases, entry), now.neighbours or planned.relation)
+            kept = Ledger(self.path, now.limit, (*now.releases, entry), now.unit or planned.unit)
             kept._write()
         planned.ledger = kept
         return kept
@@ -133,13 +140,15 @@ class Ledger:
     def lines(self) -> list[str]:
         return [
             f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
-            f"{decimal_above(self.spent)}, of the {self.limit} that is the limit, for neighbours {self.neighbours}."
+            f"{decimal_above(self.spent)}, of the {self.limit} that is the limit; the unit of privacy is {self.unit}."
         ]
 
     def _write(self) -> None:
-        lines = [f"limit = {_toml(str(self.limit))}", f"neighbours = {_toml(self.neighbours)}"]
+        assert self.unit is not None  # that of the first release
+        lines = [f"limit = {_toml(str(self.limit))}", *_unit_lines(self.unit)]
         for release in self.releases:
-            lines += ["", "[[releases]]", *(f"{key} = {_toml(release[key])}" for key in ENTRY)]
+            texts = (f"{key} = {_toml(release[key])}" for key in ENTRY if key != "neighbours")
+            lines += ["", "[[releases]]", *texts, *_unit_lines(release["unit"])]
         files.atomic.write_text(self.path, "\n".join(lines) + "\n")
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
@@ -152,25 +161,27 @@ def _cost(rho: str) -> Fraction:
     return Fraction(0) if rho == "0" else validate.exact_number(rho=rho)
 
 
-def _entry(entry: object) -> dict[str, str]:
-    held = validate.mapping("rho, what, when and workload", releases=entry)
-    if {*held} != {*ENTRY} or not all(isinstance(value, str) for value in held.values()):
+NO_UNIT = (
+    "a ledger must say the unit of privacy that its releases protect, which earlier versions did not write: add, to the "
+    'ledger and to each release, unit = { of = "record" } or, where records.at_most bounded the records of a person, '
+    'unit = { of = "person", person = "COLUMN", at_most = RECORDS }'
+)
+
+
+def _entry(entry: object) -> dict[str, Any]:
+    held = validate.mapping("rho, what, when, workload, neighbours and unit", releases=entry)
+    if {*held} - {"unit"} != {*ENTRY} or not all(isinstance(held[key], str) for key in ENTRY):
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
+    if "unit" not in held:
+        raise InvalidInputError(NO_UNIT)
     _cost(held["rho"])
-    return {key: held[key] for key in ENTRY} | {"neighbours": _relation(held["neighbours"])}
+    unit = PrivacyUnit.of_spec(held["neighbours"], held["unit"])
+    return {key: held[key] for key in ENTRY} | {"neighbours": unit.neighbours, "unit": unit}
 
 
-def _relation(relation: object) -> str:
-    """Return the canonical text of whom a ledger, or a release in it, protects."""
-    text = validate.text(neighbours=relation)
-    return text if text.startswith(DIFFERENCES) else str(Relation.of(text))
-
-
-def _protects(release: str, relation: str) -> bool:
-    """Whether a release protects the neighbours of a ledger, the same or more: it costs them no more, then."""
-    if release.startswith(DIFFERENCES) or relation.startswith(DIFFERENCES):
-        return release == relation
-    return Relation.of(release).contains(Relation.of(relation))
+def _unit_lines(unit: PrivacyUnit) -> list[str]:
+    options = ", ".join(f"{key} = {_toml(value)}" for key, value in unit.spec.items())
+    return [f"neighbours = {_toml(unit.neighbours)}", f"unit = {{ {options} }}"]
 
 
 def _place(path: str | PathLike[str]) -> Path:
@@ -194,6 +205,6 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _toml(text: str) -> str:
-    """Return a text as TOML, which takes what JSON does of it but for one character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _toml(value: str | int) -> str:
+    """Return a text or an integer as TOML, which takes what JSON does of it but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import math
@@ -37,6 +38,7 @@ from dualmech.publishing.statement import (
     plan_lines,
     statement,
 )
+from dualmech.publishing.unit import PrivacyUnit
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
@@ -66,6 +68,7 @@ class ReleasePlan(Displayed):
         self.workload = check_workload(workload)
         self.answer = None if answer is None else require_solution(answer)
         self.ledger: Any = None  # where it was recorded, the ledger with it
+        self._declared: records.Records | None = None  # of columns, where the plan has no specification that says so
         self._known: dict[str, Array] = {}  # variances of tables
         self._still: dict[str, npt.NDArray[np.bool_]] = {}  # entries of tables that no neighbour changes
 
@@ -75,12 +78,46 @@ class ReleasePlan(Displayed):
         Raises `BackendError` where OpenDP is not installed; what `dualmech.release` refuses of records.
         """
         empty = validate.boolean(allow_empty=allow_empty)
+        planned = self.declaring(records)
         require_sampler()
-        data = self.drawn.read(declared(records, self.specification), self.workload.domain, empty)
+        data = self.drawn.read(read_as(records, planned.declared), self.workload.domain, empty)
         publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
         # what the plan knows: its specification, its tables and their variances; but what was recorded is one release
-        vars(publication).update(vars(self) | {"ledger": None})
+        vars(publication).update(vars(planned) | {"ledger": None})
         return publication
+
+    @property
+    def declared(self) -> records.Records:
+        """What columns mean that no attribute reads, without a source: counts, columns left unread, persons."""
+        if self._declared is not None:
+            return self._declared
+        return records.Records(None) if self.specification is None else self.specification.records
+
+    def declaring(self, source: object) -> ReleasePlan:
+        """Return the plan for records that declare their columns; counts declare none.
+
+        Raises `InvalidInputError` for records that contradict the plan, and for counts where the plan truncates the
+        records of persons: counts do not tell persons apart.
+        """
+        if not is_records(source):
+            if truncates(self.declared):
+                raise InvalidInputError(
+                    f"records must be rows with a column {self.declared.persons.person!r}, of which the plan counts at "
+                    f"most {self.declared.persons.at_most} each, got counts, which do not tell persons apart"
+                )
+            return self
+        stated = read_as(source, self.declared)
+        assert isinstance(stated, records.Records)
+        planned = copy.copy(self)
+        planned._declared = replace(stated, source=None, report=records.quiet)
+        planned.unit  # noqa: B018  # refused before any record is read, where the noise does not protect it
+        return planned
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The unit of privacy: what neighbouring sets of records differ by."""
+        asked = None if self.specification is None else self.specification.neighbours
+        return PrivacyUnit.of(self.relation, self.declared.persons, self.workload.domain, asked)
 
     @property
     def terms(self) -> PlanTerms | None:
@@ -153,14 +190,14 @@ class ReleasePlan(Displayed):
         """Names of the tables."""
         return tuple(self.published)
 
-    @cached_property
+    @property
     def neighbours(self) -> str:
-        """Which data sets count as neighbours, in words."""
+        """By what neighbouring sets of records differ, in words."""
         return neighbours_text(self)
 
-    @property
+    @cached_property
     def relation(self) -> str:
-        """The same as a text that no other neighbours have; see `dualmech.neighbours.canonical`."""
+        """The relation of the data sets that are counted, as `dualmech.neighbours.canonical` writes it."""
         domain = self.workload.domain
         cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
         return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells, domain)
@@ -209,7 +246,7 @@ class ReleasePlan(Displayed):
         Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which
         columns to count. Counts have no columns, and pass.
         """
-        return check_columns(declared(source, self.specification), self.workload)
+        return check_columns(read_as(source, self.declared), self.workload)
 
     @cached_property
     def asks(self) -> Mapping[str, Mapping[str, Any]]:
@@ -278,12 +315,15 @@ class Part:
         SHA-256 of its noisy answers, which no other release has.
     terms : PlanTerms or None
         What its plan keeps of what was asked.
+    declared : Records
+        What columns of its records mean that no attribute reads.
     """
 
     rho: Fraction
     tables: tuple[str, ...]
     digest: str
     terms: PlanTerms | None = None
+    declared: records.Records = records.Records(None)
 
 
 MEASURES = ("estimate", "margin", "low", "high")
@@ -313,7 +353,14 @@ class Publication(ReleasePlan):
     @property
     def parts(self) -> tuple[Part, ...]:
         """The releases that it is made of: itself, or those that were combined."""
-        return self.combined or (Part(self.rho, self.tables, measured_digest(self.measured), self.terms),)
+        if self.combined:
+            return self.combined
+        return (Part(self.rho, self.tables, measured_digest(self.measured), self.terms, self.declared),)
+
+    @property
+    def declared(self) -> records.Records:
+        """What columns mean that no attribute reads; of a combination as of its first release."""
+        return self.combined[0].declared if self.combined else super().declared
 
     @property
     def terms(self) -> PlanTerms | None:
@@ -558,19 +605,19 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
-def declared(source: object, specification: Specification | None) -> object:
-    """Return records with what a specification says of their columns; counts as they are.
+def read_as(source: object, declared: records.Records) -> object:
+    """Return records with what a plan declares of their columns; counts as they are.
 
-    Raises `InvalidInputError` for records that say otherwise themselves.
+    Raises `InvalidInputError` for records that declare something else themselves.
     """
-    if specification is None or not is_records(source):
+    if not is_records(source):
         return source
-    held, stated = records.Records.of(source), specification.records
-    if _columns(stated) == NOTHING:
-        return held
-    if _columns(held) not in (NOTHING, _columns(stated)):
+    stated = records.Records.of(source)
+    if _columns(declared) == NOTHING:
+        return stated
+    if _columns(stated) not in (NOTHING, _columns(declared)):
         raise InvalidInputError("records must say of their columns what the specification says, or nothing")
-    return replace(stated, source=held.source, report=held.report)
+    return replace(declared, source=stated.source, report=stated.report)
 
 
 NOTHING: tuple[object, ...] = (None, (), None)
@@ -579,6 +626,11 @@ NOTHING: tuple[object, ...] = (None, (), None)
 def _columns(stated: records.Records) -> tuple[object, ...]:
     """Return what records say of the columns that no attribute reads."""
     return stated.count, stated.ignore, stated.persons
+
+
+def truncates(declared: records.Records) -> bool:
+    """Whether records of a person beyond a bound are left out."""
+    return declared.persons is not None and not declared.persons.check
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:

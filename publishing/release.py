@@ -15,6 +15,7 @@ from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.product import ProductMechanism
+from dualmech.mechanisms.records import Records
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
@@ -29,7 +30,7 @@ from dualmech.publishing.publication import (
     ReleasePlan,
     as_fraction,
     check_columns,
-    declared,
+    read_as,
     require_no_seed,
     require_within,
     specification_of,
@@ -104,7 +105,7 @@ def release(
     stated = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(stated, "domain", None) is not None:
         known = specification_of(getattr(mechanism, "terms", None))
-        check_columns(declared(records, known), stated)  # before any work
+        check_columns(read_as(records, Records(None) if known is None else known.records), stated)  # before any work
     return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 
 
@@ -156,7 +157,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     """Return a mechanism as it would be drawn, with its exact cost, and what would be published."""
     stated = None
     if isinstance(mechanism, Solution):
-        stated, mechanism = getattr(mechanism.problem, "workload", None), _as_spent(mechanism)
+        stated, mechanism = getattr(mechanism.problem, "workload", None), as_spent(mechanism)
     mechanism = _named(mechanism) if workload is None else mechanism
     drawn = as_drawn(mechanism)
     workload_of = getattr(mechanism, "workload", None)
@@ -173,7 +174,7 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
 
 NEW = 1e-6  # least share of the information that is drawn anew, where any of a block is: the grid is as accurate
 
-SAME = 1e-4  # how far the noise of an earlier release may be from the problem's, relative: that of its grid, and more
+NOISE_TOL = 1e-4  # relative: how far drawn noise may be from planned noise, that of its grid and more
 
 
 def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn, Workload]:
@@ -189,12 +190,12 @@ def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn,
     earlier, known = mechanism_of(validate.instance(Publication, after=after)), problem.released
     if type(earlier) is not type(known):
         raise InvalidInputError("after must be the release that the problem reuses, got one of another kind")
-    if not (earlier.is_answerable_from(known, SAME) and known.is_answerable_from(earlier, SAME)):
+    if not (earlier.is_answerable_from(known, NOISE_TOL) and known.is_answerable_from(earlier, NOISE_TOL)):
         raise InvalidInputError("after must be the release that the problem reuses: its noise is another")
     return as_drawn(problem.new_mechanism(answer.primal, NEW)), problem.workload
 
 
-def _as_spent(answer: Solution) -> object:
+def as_spent(answer: Solution) -> object:
     """Return the mechanism of an answer; of a problem that is solved at a cost of 1, at the ρ that was asked.
 
     What an earlier release is part of is refused.

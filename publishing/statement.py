@@ -19,10 +19,11 @@ from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import BackendError, printable
-from dualmech.neighbours import ADD_REMOVE, Relation
+from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
 from dualmech.publishing.derived import MEAN, SHARE, farthest
+from dualmech.publishing.promises import promises
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
@@ -61,7 +62,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     names = planned.tables[:MOST_LISTED]
     lines = [
         f"Neighbours: {planned.neighbours}{_asked_neighbours(planned)}.",
-        *_persons(planned),
+        *promises(planned),
         f"Privacy: rho = {_fraction(planned.rho)}, which is at most {planned.rho_text} (zCDP).",
         *(f"  epsilon = {epsilon} at delta = {delta}" for delta, epsilon in planned.epsilons.items()),
         f"  epsilon is {CONVERSION}",
@@ -141,7 +142,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         f"Data sets count as neighbours where {released.neighbours}{_asked_neighbours(released)}.",
         "",
         f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
-        *(f"- {words}" for words in _persons(released)),
+        *(f"- {words}" for words in promises(released)),
         *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
         *(f"- ε = {epsilon} at δ = {delta}" for delta, epsilon in released.epsilons.items()),
         f"- ε is {CONVERSION.replace('rho', 'ρ')}",
@@ -161,7 +162,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         *_proven(released.answer),
         "## What is not covered",
         "",
-        NOT_COVERED.format(unit="" if _whole_persons(released) else UNIT),
+        NOT_COVERED.format(unit="" if released.unit.person and not released.unit.per else UNIT),
         "",
         "## To check",
         "",
@@ -175,35 +176,12 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
 
 
 def neighbours_text(released: Planned) -> str:
-    """Say in words which data sets privacy keeps apart."""
+    """Say in words by what neighbouring sets of records differ."""
+    unit = released.unit
     known: Any = getattr(released.drawn.mechanism, "neighbours", None)
-    relation: Relation | None = ADD_REMOVE
-    if known is not None:
-        relation = known if isinstance(known, Relation) else Relation.matching(known, released.workload.domain)
-    if relation is None:
+    if unit.neighbours.startswith(DIFFERENCES):
         return f"they differ by one of {known.shape[1]} listed differences"
-    return relation.words
-
-
-def _whole_persons(planned: Planned) -> bool:
-    """Whether a person is protected with all records, however many."""
-    bound = None if planned.specification is None else planned.specification.records.persons
-    return bound is not None and not bound.check and not bound.per
-
-
-def _persons(planned: Planned) -> list[str]:
-    """Say how a plan bounds the records of a person, where it does."""
-    bound = None if planned.specification is None else planned.specification.records.persons
-    if bound is None:
-        return []
-    rows = f"{counted(bound.at_most, 'record')}{f' in each value of {printable(bound.per)}' if bound.per else ''}"
-    if bound.check:
-        return [f"Records in which a {printable(bound.person)!r} has more than {rows} were to be refused."]
-    unit = f"person in one value of {printable(bound.per)}" if bound.per else "person"
-    return [
-        f"Of each {printable(bound.person)!r} at most {rows} are counted, chosen by its own records alone: a {unit} "
-        f"is protected with all records, however many there are."
-    ]
+    return str(unit.words)
 
 
 def _asked_neighbours(planned: Planned) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from os import PathLike
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -370,12 +371,27 @@ def load_solution(path: FilePath) -> Solution:
     Raises `FileFormatError` where the file cannot be read, follows another schema, lacks an array, or holds an
     impossible problem; `InputTypeError` for a path that is neither a text nor a path.
     """
-    arrays = files.read_npz(path, SCHEMA, (VERSION,))
-    try:
+    with reading(path, SCHEMA, (VERSION,)) as arrays:
         solution = solution_of(arrays)
-    except (DualmechError, ValueError, TypeError, OverflowError) as error:
-        raise FileFormatError(f"{path}: {error}") from error
     return warn_if_uncertified(solution)
+
+
+@contextlib.contextmanager
+def reading(path: FilePath, schema: str, versions: Collection[int]) -> Iterator[Arrays]:
+    """Yield the arrays of an ``.npz`` file; every error of what is made of them becomes one that names the file.
+
+    Solutions, mechanisms and publications are read here.
+    Raises `FileFormatError`.
+    """
+    arrays = files.read_npz(path, schema, versions)
+    try:
+        yield arrays
+    except UNREADABLE as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
+
+UNREADABLE = (DualmechError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""Errors of contents that are broken, or were made to look so."""
 
 
 def solution_of(arrays: Arrays) -> Solution:
@@ -409,8 +425,7 @@ def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:
 
     Raises `FileFormatError` where the file cannot be read, follows another schema, or its parts do not fit together.
     """
-    arrays = files.read_npz(path, MECHANISM, (MECHANISM_VERSION,))
-    with files.errors_naming(path):
+    with reading(path, MECHANISM, (MECHANISM_VERSION,)) as arrays:
         made = unpack(arrays, "mechanism")
         if not isinstance(made, GaussianPrivacy | LocalMechanism):
             raise InputTypeError(f"mechanism must be of a kind of mechanism, got {type(made).__name__}")

@@ -227,5 +227,6 @@ class TestSpecification:
         assert (
             "Of each 'tailnum' at most 3 records are counted" in page and "47" not in page.partition("## To check")[0]
         )
-        assert "up to 3 records of one person are added or removed" in page
+        assert "all records of one 'tailnum' are added or removed, of which at most 3 are counted" in page
+        assert "Nothing is promised about one record alone" in page
         assert "is protected less" not in page

@@ -255,7 +255,7 @@ class TestRefused:
         self.refuse("second must be a Publication, got int", first, 3)
         self.refuse("second must have noise of its own: it holds a release that first holds", first, first)
         self.refuse(r"others\[0\] must have noise of its own", first, second, dm.combine(first, second))
-        self.refuse("second must protect the neighbours of first", first, released("cells", "replace", x, generator))
+        self.refuse("second must have the unit of privacy of first", first, released("cells", "replace", x, generator))
         matrix = on_matrix("cells", "add-remove", np.ones(6), generator)
         self.refuse("second must be of the kind of first", first, matrix)
         asked = dm.workloads.union({"age": 5}, {"ages": ["age"]})

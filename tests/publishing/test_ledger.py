@@ -56,9 +56,9 @@ class TestNeighbours:
 
     def test_others_are_refused(self, path: Path) -> None:
         kept = Ledger.read(path).record(planned(), "w")
-        assert kept.neighbours == kept.releases[0]["neighbours"] == "add-remove:1"
+        assert kept.unit is not None and kept.unit.neighbours == kept.releases[0]["neighbours"] == "add-remove:1"
         path.write_text('limit = 10\nneighbours = "add-remove:3"\n')
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours, or more"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same unit of privacy, or more"):
             Ledger.read(path).record(planned(neighbours="replace"), "w")
 
     def test_matrices_are_told_apart(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class TestNeighbours:
             for variance, given in ((20.0, differences), (0.5, differences / 1024))
         )
         kept = Ledger.read(path).record(one, "w")
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same neighbours, or more"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the same unit of privacy, or more"):
             kept.record(two, "w")
         again = fast.solve(dm.FitnessForUse(dm.workloads.identity(2), 9.0, neighbours=-differences[:, [2, 0, 1, 0]]))
         assert len(kept.record(dm.plan_release(again), "w").releases) == 2
@@ -78,7 +78,7 @@ class TestNeighbours:
         path.write_text('limit = 10\nneighbours = "replace:1"\n')
         dearer = planned(neighbours="add-remove:2")
         kept = Ledger.read(path).record(dearer, "w").record(planned(neighbours="replace:2"), "w")
-        assert kept.neighbours == "replace:1" and "for neighbours replace:1" in kept.lines()[0]
+        assert str(kept.unit) == "records (replace:1)" and "unit of privacy is records (replace:1)" in kept.lines()[0]
         assert [each["neighbours"] for each in kept.releases] == ["add-remove:2", "replace:2"]
         assert kept.spent >= dearer.rho >= planned(neighbours="replace:1").rho
 
@@ -130,7 +130,8 @@ def test_a_file_of_two_names_is_refused(path: Path) -> None:
         ("limit = 1\nlimits = 2", "a ledger holds"),
         ('limit = 1\n[[releases]]\nrho = "1/2"', "must have the texts"),
         (
-            'limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = ""',
+            'limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = ""\n'
+            'unit = { of = "record" }',
             "rho must be positive",
         ),
         ("limit", "TOML"),
