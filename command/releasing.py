@@ -145,6 +145,9 @@ def combine(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Refuse releases whose answers disagree by a χ² test.")
+    ] = True,
     public: Public = False,
 ) -> None:
     """Combine releases of the same records by least squares: more accurate tables, at no further privacy."""
@@ -156,7 +159,7 @@ def combine(
         _check_options(level, output)
         every = [dm.load_publication(path) for path in (first, *others)]
         line.say("combining")
-        both = combined(every, [first, *others])
+        both = combined(every, [first, *others], check)
         line.say("writing")
         shown = _written(both, output, level, simultaneous)
     out = printing.console()

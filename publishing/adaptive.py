@@ -15,18 +15,28 @@ from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import count, maximal_sets
+from dualmech.mechanisms.records import Records, count, maximal_sets
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_counts, require_sampler
-from dualmech.publishing.publication import Publication, as_fraction, require_no_seed, require_within
+from dualmech.publishing.publication import (
+    Publication,
+    as_fraction,
+    columns_of,
+    relation_text,
+    require_no_seed,
+    require_within,
+)
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
+from dualmech.publishing.unit import PrivacyUnit
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
+
+COUNTS = Records(None)  # whose columns declare nothing
 
 KEPT_BACK = 4 * ACCURACY  # share of a stage's information that is kept back for each later step
 
@@ -41,14 +51,17 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         known before anything has run.
     """
 
-    __slots__ = ("_drawn", "domain", "rho")
+    __slots__ = ("_declared", "_drawn", "domain", "rho")
 
     rho: Fraction
     domain: Domain | None
 
-    def __init__(self, chain: Chain, data: object, drawn: DrawnChain, domain: Domain | None = None) -> None:
+    def __init__(
+        self, chain: Chain, data: object, drawn: DrawnChain, domain: Domain | None = None, declared: Records = COUNTS
+    ) -> None:
         super().__init__(chain, data, measure=drawn)
         self.rho, self.domain, self._drawn = drawn.squared_privacy_cost / 2, domain, drawn
+        self._declared = declared  # of the columns of the records
 
     def __repr__(self) -> str:
         chosen = "" if self.chosen is None else f", mechanism {self.chosen} chosen"
@@ -72,7 +85,9 @@ class ExactAdaptiveRelease(AdaptiveRelease):
         stated = workload if workload is not None else self._default_workload()
         gathered = CombinedRelease.of(self._drawn, self.chain.of_tables, check_workload(stated))
         require_answered(gathered, stated)
-        return Publication(gathered, gathered.measured, stated)
+        publication = Publication(gathered, gathered.measured, stated)
+        publication._declared = self._declared
+        return publication
 
     def _shown(self, mechanism: GaussianPrivacy, tables: UnionWorkload | None, answers: Answers) -> Answers:
         """Return the best estimates, by the noise that was drawn and not the one that was planned; they are consistent.
@@ -184,8 +199,10 @@ def release_chain(
     measure = DrawnChain(validate.instance(Chain, chain=chain))
     require_within(measure.squared_privacy_cost, as_fraction(rho))
     require_sampler()
+    declared, known = columns_of(records), chain.no_release.domain if chain.of_tables else domain
+    PrivacyUnit.of(relation_text(chain.no_release, known), declared.persons, known, None)  # refused before any work
     data = measure.read(records, domain, validate.boolean(allow_empty=allow_empty))
-    return ExactAdaptiveRelease(chain, data, measure, domain)
+    return ExactAdaptiveRelease(chain, data, measure, domain, declared)
 
 
 class DrawnChain(Uncopied):

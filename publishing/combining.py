@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import scipy.special
 
 from dualmech import linalg, validate
 from dualmech.display import decimal_above
@@ -32,6 +33,7 @@ from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import Table, UnionWorkload
 
 SAME = 1e-9  # how far two answers without noise may differ by rounding, relative to the larger
+CHANCE = 1e-6  # probability at which releases of the same records are refused by their χ² test
 
 
 class CombinedRows(AnsweredRows):
@@ -59,7 +61,7 @@ class CombinedTables(AnsweredTables):
 
 
 @blas_threads()
-def combine(first: Publication, second: Publication, *others: Publication) -> Publication:
+def combine(first: Publication, second: Publication, *others: Publication, check: bool = True) -> Publication:
     """Return the least-squares tables of several releases of the same records, each table more accurate than alone.
 
     Releases y_i of ``B_i x`` with independent noise of covariance Σ_i say of x what generalised least squares makes of
@@ -67,15 +69,21 @@ def combine(first: Publication, second: Publication, *others: Publication) -> Pu
     computed on the cells, or block by block of the tables; what neighbours do not change stays exact. All tables are in
     it by their names and agree with one another, and margins are of the joint covariance. Nothing is drawn, so that the
     combination costs no more than its releases: its ρ is the sum of theirs, exactly.
+
+    Of releases of the same records the residual ``Σ_i (y_i - B_i x̂)' Σ_i⁻¹ (y_i - B_i x̂)`` follows a χ² distribution.
+    Where it is so large that this has a probability below 1e-6, the releases are refused: their records differ, or what
+    their columns mean. The test reads published answers alone, and costs no privacy.
     Raises `InputTypeError` for no publication; `InvalidInputError`, by the argument's name, for a release twice, which
-    has one noise; releases that protect other neighbours, or are of other attributes or cells; two tables of one name
-    that ask different things; answers without noise that differ, which are of other records; adaptive releases,
+    has one noise; releases that have another unit of privacy, that truncate the records of persons, or are of other
+    attributes or cells; two tables of one name that ask different things; answers that disagree; adaptive releases,
     products, splits and streams; a release on a matrix together with one of tables.
 
     Parameters
     ----------
     first, second, *others : Publication
         Released independently: what `dualmech.release` returned, `load_publication` read, or a combination.
+    check : bool, default True
+        Whether noisy answers must agree by the χ² test. Answers without noise must agree in any case.
 
     Examples
     --------
@@ -97,18 +105,68 @@ def combine(first: Publication, second: Publication, *others: Publication) -> Pu
     True
     """
     names = ["first", "second", *(f"others[{index}]" for index in range(len(others)))]
-    return combined((first, second, *others), names)
+    return combined((first, second, *others), names, check)
 
 
-def combined(every: Sequence[Publication], names: Sequence[str]) -> Publication:
+def combined(every: Sequence[Publication], names: Sequence[str], check: bool = True) -> Publication:
     """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
+    validate.boolean(check=check)
     _check(every, names)
     workload, joint = _together(every, names), joint_of(every, names)
     parts = tuple(part for release in every for part in release.parts)
     drawn = joint.drawn(sum((2 * part.rho for part in parts), Fraction(0)), workload)
-    publication = Publication(drawn, joint.measured([release.measured for release in every]), workload)
+    measured, residual = joint.measured([release.measured for release in every])
+    publication = Publication(drawn, measured, workload)
     publication.combined = parts
+    if check and residual.probability < CHANCE:
+        raise InvalidInputError(
+            f"{' and '.join(names)} must be of the same records, and their columns mean the same: that their answers "
+            f"differ as they do has a probability below {CHANCE:g} (χ² = {residual.square:.6g}, degrees of freedom "
+            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. check=False (--no-check) combines "
+            f"them all the same"
+        )
     return publication
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """The weighted squared residual of a least-squares fit, and its degrees of freedom."""
+
+    square: float = 0.0
+    freedom: int = 0
+
+    @property
+    def probability(self) -> float:
+        """The probability of a residual as large or larger, where all answers are of the same records."""
+        return float(scipy.special.chdtrc(self.freedom, self.square)) if self.freedom else 1.0
+
+    def __add__(self, other: Residual) -> Residual:
+        return Residual(self.square + other.square, self.freedom + other.freedom)
+
+
+def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], both: Publication) -> str:
+    """Say which answer of which release is farthest from that of all, in standard deviations of the difference.
+
+    The estimate of all has the least variance, so that the variance of the difference is the difference of variances.
+    """
+    largest, words = -1.0, ""
+    for name, release in zip(names, every, strict=True):
+        for table in release.tables:
+            own, joint = release.variances(table), both.variances(table)
+            spread = np.sqrt(np.maximum(own - joint, SAME * own))
+            difference = np.abs(release.estimates(table) - both.estimates(table))
+            scores = np.divide(difference, spread, out=np.zeros(spread.shape), where=spread > 0)
+            place = int(np.argmax(scores))
+            if scores.flat[place] > largest:
+                largest = float(scores.flat[place])
+                entry = np.unravel_index(place, scores.shape)
+                sides = release.published[table].sides.items()
+                cell = ", ".join(str(labels[at]) for (_, labels), at in zip(sides, entry, strict=True))
+                words = (
+                    f"The largest disagreement is {cell!r} of table {table!r}: {release.estimates(table)[entry]:.6g} in "
+                    f"{name}, {both.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
+                )
+    return words
 
 
 def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | JointTables:
@@ -261,6 +319,8 @@ class LeastSquares:
     from_exact: Array  # (e, …) from all exact answers to those of `exact`
     from_noisy: Array  # (r, …) from all noisy answers, less what the exact ones say of them
     lift: Array  # (…, e) what the exact answers say of the rows N
+    whiten: Array  # from all noisy answers to answers with independent noise of variance 1
+    range: Array  # (…, r) orthonormal columns: whitened answers that some data have
 
     @classmethod
     def of(cls, exact: Sequence[Array], noisy: Sequence[tuple[Array, Array]]) -> LeastSquares:
@@ -276,19 +336,28 @@ class LeastSquares:
         inverses = [np.linalg.inv(np.linalg.cholesky(noise)) if len(noise) else noise for _, noise in noisy]
         whiten = scipy.linalg.block_diag(*inverses)[-len(queries) :] if len(queries) else np.zeros((0, 0))
         rows, noise, fit = np.zeros((0, known.shape[1])), np.zeros((0, 0)), np.zeros((0, len(queries)))
+        directions = np.zeros((len(queries), 0))
         if rank:
             directions, sizes, right = linalg.svd(whiten @ left)
-            rows, fit = right[:rank], directions[:, :rank].T @ whiten / sizes[:rank, None]
+            directions = directions[:, :rank]
+            rows, fit = right[:rank], directions.T @ whiten / sizes[:rank, None]
             noise = np.diag(sizes[:rank] ** -2.0)
             if rank == rows.shape[1]:  # the cells themselves
                 fit, noise, rows = rows.T @ fit, rows.T @ noise @ rows, np.eye(rank)
         from_exact = np.asarray(np.linalg.pinv(known @ shares) if size else np.zeros((0, len(known))))
-        return cls(chosen, rows, (noise + noise.T) / 2, from_exact, fit, queries @ shares)
+        return cls(chosen, rows, (noise + noise.T) / 2, from_exact, fit, queries @ shares, whiten, directions)
 
     def solve(self, known: Array, noisy: Array) -> tuple[Array, Array]:
         """Return values of `exact` (e, n) and estimates of `rows` (r, n) from answers, a column for each copy."""
         values = self.from_exact @ known
         return values, self.from_noisy @ (noisy - self.lift @ values)
+
+    def residual(self, values: Array, noisy: Array) -> Residual:
+        """Return the squared residual of noisy answers (…, n), copies together, and the degrees of freedom of one."""
+        whitened = self.whiten @ (noisy - self.lift @ values)
+        left = whitened - self.range @ (self.range.T @ whitened)
+        rounding = len(left) * linalg.EPS * np.linalg.norm(np.abs(self.whiten) @ np.abs(noisy), axis=0)
+        return Residual(float(np.sum(np.maximum(np.abs(left) - rounding, 0.0) ** 2)), len(left) - self.range.shape[1])
 
     def off(self, known: Array, values: Array, exact: Array) -> float:
         """Return the largest relative difference of exact answers from what all of them say together."""
@@ -325,15 +394,14 @@ class JointRows:
         """Return the joint mechanism as one that was drawn at a cost."""
         return CombinedRows(self.mechanism, len(self.fit.exact), cost)
 
-    def measured(self, every: Sequence[Any]) -> Array:
-        """Return the joint answers, from all releases' own."""
+    def measured(self, every: Sequence[Any]) -> tuple[Array, Residual]:
+        """Return the joint answers, from all releases' own, and by how much these disagree."""
         split = [(count, np.asarray(answers)) for count, answers in zip(self.counts, every, strict=True)]
         known = np.concatenate([answers[:count] for count, answers in split])[:, None]
-        values, estimates = self.fit.solve(
-            known, np.concatenate([answers[count:] for count, answers in split])[:, None]
-        )
+        noisy = np.concatenate([answers[count:] for count, answers in split])[:, None]
+        values, estimates = self.fit.solve(known, noisy)
         _require_same_records(self.fit.off(known, values, np.vstack(self.exact)), self.names)
-        return np.concatenate([values, estimates]).ravel()
+        return np.concatenate([values, estimates]).ravel(), self.fit.residual(values, noisy)
 
 
 # On blocks of tables.
@@ -356,19 +424,22 @@ class JointTables:
         """Return the joint mechanism as one that was drawn at a cost, with the tables that are published."""
         return CombinedTables(self.mechanism, workload, cost)
 
-    def measured(self, every: Sequence[Any]) -> dict[Axes, Array]:
-        """Return what the joint mechanism would have measured, from what all releases did."""
+    def measured(self, every: Sequence[Any]) -> tuple[dict[Axes, Array], Residual]:
+        """Return what the joint mechanism would have measured, from what all releases did, and how these disagree."""
         several = zip(self.mechanisms, self.refined, every, strict=True)
         refined = [(fine, refined_parts(mechanism, fine, answers)) for mechanism, fine, answers in several]
-        blank, measured = self.refined[0], dict[Axes, Array]()
+        blank, measured, residual = self.refined[0], dict[Axes, Array](), Residual()
         for key, fit in self.fits.items():
             axes, where = axes_of(key), np.ix_(*blank.places(key))
             answers = [parts[axes][where] for fine, parts in refined if key in fine.pieces]
             shape = answers[0].shape
-            flat = [answer.reshape(math.prod(shape[: len(axes)]), -1).T for answer in answers]
-            estimates = fit.solve(flat, self.names)
+            sizes = shape[: len(axes)]
+            flat = [answer.reshape(math.prod(sizes), -1).T for answer in answers]
+            estimates, left = fit.solve(flat, self.names)
+            # Along an attribute of n values noise has the covariance (I - 11'/n)/n, of rank n - 1.
+            residual += Residual(left.square * math.prod(sizes), left.freedom * math.prod(size - 1 for size in sizes))
             measured.setdefault(axes, np.zeros(blank.extents(axes)))[where] = estimates.T.reshape(shape)
-        return measured
+        return measured, residual
 
 
 def mechanism_of(published: ReleasePlan) -> Any:
@@ -413,15 +484,16 @@ class BlockFit:
         rows = tuple(mechanism.pieces[key].moves for mechanism in mechanisms)
         return cls(rows, tuple(stills), tuple(beyonds), np.vstack(exact), fit, joint)
 
-    def solve(self, known: Sequence[Array], names: Sequence[str]) -> Array:
-        """Return the coordinates (b, copies) of the joint estimate from those that each mechanism tells."""
+    def solve(self, known: Sequence[Array], names: Sequence[str]) -> tuple[Array, Residual]:
+        """Return the coordinates (b, copies) of the joint estimate from each mechanism's, and the fit's residual."""
         answers = [rows @ coordinates for rows, coordinates in zip(self.rows, known, strict=True)]
         still_answers = np.vstack([still @ answer for still, answer in zip(self.still, answers, strict=True)])
         noisy = np.vstack([beyond @ answer for beyond, answer in zip(self.beyond, answers, strict=True)])
         values, estimates = self.fit.solve(still_answers, noisy)
         _require_same_records(self.fit.off(still_answers, values, self.exact), names)
         solution = self.fit.rows.T @ estimates
-        return solution + np.linalg.pinv(self.fit.exact) @ values if len(self.fit.exact) else solution
+        solution = solution + np.linalg.pinv(self.fit.exact) @ values if len(self.fit.exact) else solution
+        return solution, self.fit.residual(values, noisy)
 
 
 def refined_parts(coarse: BlockMechanism, fine: BlockMechanism, measured: Mapping[Axes, Array]) -> dict[Axes, Array]:

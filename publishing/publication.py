@@ -43,6 +43,7 @@ from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.domain import Domain
 from dualmech.workloads.schema import Schema
 
 DELTAS = (1e-6, 1e-9, 1e-12)
@@ -106,10 +107,8 @@ class ReleasePlan(Displayed):
                     f"most {self.declared.persons.at_most} each, got counts, which do not tell persons apart"
                 )
             return self
-        stated = read_as(source, self.declared)
-        assert isinstance(stated, records.Records)
         planned = copy.copy(self)
-        planned._declared = replace(stated, source=None, report=records.quiet)
+        planned._declared = columns_of(read_as(source, self.declared))
         planned.unit  # noqa: B018  # refused before any record is read, where the noise does not protect it
         return planned
 
@@ -198,9 +197,7 @@ class ReleasePlan(Displayed):
     @cached_property
     def relation(self) -> str:
         """The relation of the data sets that are counted, as `dualmech.neighbours.canonical` writes it."""
-        domain = self.workload.domain
-        cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
-        return canonical(getattr(self.drawn.mechanism, "neighbours", None), cells, domain)
+        return relation_text(self.drawn.mechanism, self.workload.domain)
 
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
@@ -294,6 +291,12 @@ class ReleasePlan(Displayed):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={decimal_above(self.rho)})"
+
+
+def relation_text(mechanism: object, domain: Domain | None) -> str:
+    """Return the neighbours of a mechanism as `dualmech.neighbours.canonical` writes them."""
+    cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
+    return canonical(getattr(mechanism, "neighbours", None), cells, domain)
 
 
 def specification_of(terms: PlanTerms | None) -> Specification | None:
@@ -626,6 +629,12 @@ NOTHING: tuple[object, ...] = (None, (), None)
 def _columns(stated: records.Records) -> tuple[object, ...]:
     """Return what records say of the columns that no attribute reads."""
     return stated.count, stated.ignore, stated.persons
+
+
+def columns_of(source: object) -> records.Records:
+    """Return what records declare of their columns, without the records; counts declare nothing."""
+    declared = records.Records.of(source) if is_records(source) else records.Records(None)
+    return replace(declared, source=None, report=records.quiet)
 
 
 def truncates(declared: records.Records) -> bool:
