@@ -120,10 +120,10 @@ def combined(every: Sequence[Publication], names: Sequence[str], check: bool = T
     publication.combined = parts
     if check and residual.probability < CHANCE:
         raise InvalidInputError(
-            f"{' and '.join(names)} must be of the same records, and their columns mean the same: that their answers "
-            f"differ as they do has a probability below {CHANCE:g} (χ² = {residual.square:.6g}, degrees of freedom "
-            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. check=False (--no-check) combines "
-            f"them all the same"
+            f"{' and '.join(names)} must be of the same records, with columns of one meaning: the probability that "
+            f"their answers differ so much is below {CHANCE:g} (χ² = {residual.square:.6g}, degrees of freedom "
+            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. To combine them nevertheless: "
+            f"check=False (--no-check)"
         )
     return publication
 
@@ -163,8 +163,8 @@ def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], bo
                 sides = release.published[table].sides.items()
                 cell = ", ".join(str(labels[at]) for (_, labels), at in zip(sides, entry, strict=True))
                 words = (
-                    f"The largest disagreement is {cell!r} of table {table!r}: {release.estimates(table)[entry]:.6g} in "
-                    f"{name}, {both.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
+                    f"The largest disagreement is {cell!r} of table {table!r}: {release.estimates(table)[entry]:.6g} "
+                    f"in {name}, {both.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
                 )
     return words
 

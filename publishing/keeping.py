@@ -109,8 +109,8 @@ def _publication(arrays: Arrays) -> Publication:
     cost = _nonnegative("squared_privacy_cost", store.required_array(arrays, "squared_privacy_cost"))
     if mechanism.squared_privacy_cost > float(cost) * (1 + COST_TOL):
         raise InvalidInputError(
-            f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, got "
-            f"{float(cost):.9g}"
+            f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, "
+            f"got {float(cost):.9g}"
         )
     drawn: CombinedRows | CombinedTables
     if isinstance(mechanism, BlockMechanism):

@@ -162,8 +162,8 @@ def _cost(rho: str) -> Fraction:
 
 
 NO_UNIT = (
-    "a ledger must say the unit of privacy that its releases protect, which earlier versions did not write: add, to the "
-    'ledger and to each release, unit = { of = "record" } or, where records.at_most bounded the records of a person, '
+    "a ledger must say the unit of privacy that its releases protect, which earlier versions did not write: add to the "
+    'ledger and to each release unit = { of = "record" } or, where records.at_most bounded the records of a person, '
     'unit = { of = "person", person = "COLUMN", at_most = RECORDS }'
 )
 

@@ -23,6 +23,7 @@ from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
 from dualmech.publishing.derived import MEAN, SHARE, farthest
+from dualmech.publishing.markdown import Page
 from dualmech.publishing.promises import promises
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
@@ -37,15 +38,16 @@ FIRST = 8  # values of an attribute that it lists, besides the last
 
 MOST_DIGITS = 60  # of a fraction's numerator that is printed whole
 
-NOT_COVERED = """\
-- What no neighbour changes is public: the number of records where records are replaced rather than added or removed,
-  and their number by each value of an attribute that stays the same.
-- Bounds on values, labels and bins are part of the schema: they must not have been read off the records.
-- Whoever sees a release adds its ρ to that of all others about the same records.
-{unit}- Time, memory and the error messages of the run are not protected; nor are records before they are counted.
-- Margins of error are of the noise alone: errors of the records themselves are not in them."""
+NOT_COVERED = (
+    "What no neighbour changes is public: the number of records where records are replaced rather than added or "
+    "removed, and their number by each value of an attribute that stays the same.",
+    "Bounds on values, labels and bins are part of the schema: they must not have been read off the records.",
+    "Whoever sees a release adds its ρ to that of all others about the same records.",
+    "Time, memory and the error messages of the run are not protected; nor are records before they are counted.",
+    "Margins of error are of the noise alone: errors of the records themselves are not in them.",
+)
 
-UNIT = "- The guarantee is about one unit, as said above: a person with more records than that is protected less.\n"
+UNIT = "The guarantee is about one unit, as said above: a person with more records than that is protected less."
 
 ADAPTIVE = (
     "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
@@ -129,50 +131,53 @@ def _asked_words(planned: Planned, name: str, before: str = "") -> str:
 
 def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
     """Return the page in Markdown."""
-    rho, workload, domain = released.rho, released.workload, released.workload.domain
-    lines = [
-        *_heading(released.specification),
-        "## What was asked",
-        "",
-        f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.",
-        "",
-        *(_attributes(domain) if domain is not None else []),
-        "## What is protected",
-        "",
-        f"Data sets count as neighbours where {released.neighbours}{_asked_neighbours(released)}.",
-        "",
-        f"- ρ of zero-concentrated differential privacy: {_fraction(rho)}, which is at most {released.rho_text}",
-        *(f"- {words}" for words in promises(released)),
-        *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
-        *(f"- ε = {epsilon} at δ = {delta}" for delta, epsilon in released.epsilons.items()),
-        f"- ε is {CONVERSION.replace('rho', 'ρ')}",
-        "",
-        *_combined(released),
-        *([line for text in released.ledger.lines() for line in (text, "")] if released.ledger is not None else []),
+    workload, domain = released.workload, released.workload.domain
+    page = _begun(released.specification)
+    page.section("What was asked")
+    page.paragraphs(f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.")
+    if domain is not None:
+        page.paragraphs("Attributes:")
+        page.items([*_attributes(domain), *_never(domain)])
+    page.section("What is protected")
+    page.paragraphs(f"Data sets count as neighbours where {released.neighbours}{_asked_neighbours(released)}.")
+    page.items(_protection(released))
+    _combined(page, released)
+    page.paragraphs(
+        *([] if released.ledger is None else released.ledger.lines()),
         "Whole numbers were answered in exact arithmetic, with discrete Gaussian noise of OpenDP's sampler added; all "
         "else was computed from the sums.",
-        "",
-        "## Accuracy",
-        "",
-        f"Margins of error {_level_words(released, level, simultaneous)}{'' if simultaneous else ', of each entry'}.",
-        "",
-        *_accuracy(released, level, simultaneous),
-        "",
-        *_derived(released, level),
-        *_proven(released.answer),
-        "## What is not covered",
-        "",
-        NOT_COVERED.format(unit="" if released.unit.person and not released.unit.per else UNIT),
-        "",
-        "## To check",
-        "",
-        f"- workload: SHA-256 `{digest(workload)}`",
-        f"- neighbours: `{released.relation}`",
-        *([f"- schema: SHA-256 `{_sha(domain.to_json().encode())}`"] if isinstance(domain, Schema) else []),
-        f"- dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
-        f"Python {platform.python_version()}",
+    )
+    page.section("Accuracy")
+    page.paragraphs(
+        f"Margins of error {_level_words(released, level, simultaneous)}{'' if simultaneous else ', of each entry'}."
+    )
+    page.table(*_accuracy(released, level, simultaneous))
+    _derived(page, released, level)
+    _proven(page, released.answer)
+    page.section("What is not covered")
+    page.items([*NOT_COVERED, *([] if released.unit.person and not released.unit.per else [UNIT])])
+    page.section("To check")
+    page.items(
+        [
+            f"workload: SHA-256 {digest(workload)}",
+            f"neighbours: {released.relation}",
+            *([f"schema: SHA-256 {_sha(domain.to_json().encode())}"] if isinstance(domain, Schema) else []),
+            f"dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
+            f"Python {platform.python_version()}",
+        ]
+    )
+    return str(page)
+
+
+def _protection(released: Planned) -> list[str]:
+    """Say what a release costs, and what it promises."""
+    return [
+        f"ρ of zero-concentrated differential privacy: {_fraction(released.rho)}, which is at most {released.rho_text}",
+        *promises(released),
+        *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
+        *(f"ε = {epsilon} at δ = {delta}" for delta, epsilon in released.epsilons.items()),
+        f"ε is {CONVERSION.replace('rho', 'ρ')}",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def neighbours_text(released: Planned) -> str:
@@ -192,26 +197,25 @@ def _asked_neighbours(planned: Planned) -> str:
     return f", which protects all who were asked for: {specification.neighbours} came to {used} on these tables"
 
 
-def _combined(released: Planned) -> list[str]:
+def _combined(page: Page, released: Planned) -> None:
     """Say of which releases a combination is, and what each costs."""
     if not released.combined:
-        return []
-    lines = [
+        return
+    page.paragraphs(
         f"These tables combine {counted(len(released.parts), 'release')} of the same records by generalised least "
-        f"squares; their noise is independent, their ρ add up, and nothing further was drawn:",
-        "",
-    ]
+        f"squares; their noise is independent, their ρ add up, and nothing further was drawn:"
+    )
+    lines = []
     for number, part in enumerate(released.parts, start=1):
         specification = None if part.terms is None or part.terms.specification is None else part.terms.specification
-        title = "" if specification is None else printable(Specification.of_json(specification).title)
-        names = ", ".join(map(printable, part.tables[:FIRST]))
-        left = len(part.tables) - FIRST
+        title = "" if specification is None else Specification.of_json(specification).title
+        names, left = ", ".join(part.tables[:FIRST]), len(part.tables) - FIRST
         lines.append(
-            f"- release {number}{title and f', {title}'}: ρ = {_fraction(part.rho)}, which is at most "
+            f"release {number}{title and f', {title}'}: ρ = {_fraction(part.rho)}, which is at most "
             f"{decimal_above(part.rho, 10)}; {names}{f' and {left} more' if left > 0 else ''}; SHA-256 of its noisy "
-            f"answers `{part.digest}`"
+            f"answers {part.digest}"
         )
-    return [*lines, ""]
+    page.items(lines)
 
 
 def digest(workload: object) -> str:
@@ -225,33 +229,58 @@ def digest(workload: object) -> str:
     return hashed.hexdigest()
 
 
-def _heading(specification: Specification | None) -> list[str]:
-    title = "" if specification is None else printable(specification.title)
-    when = "" if specification is None or not specification.date else f", {printable(specification.date)}"
+def _begun(specification: Specification | None) -> Page:
+    """Return the page with its title."""
+    title = "" if specification is None else specification.title
+    when = "" if specification is None or not specification.date else f", {specification.date}"
+    kind = f"Statement of a differentially private release{when}"
+    page = Page(title or kind)
     if title:
-        return [f"# {title}", "", f"Statement of a differentially private release{when}.", ""]
-    return [f"# Statement of a differentially private release{when}", ""]
+        page.paragraphs(f"{kind}.")
+    return page
 
 
-def _attributes(domain: Domain) -> list[str]:
-    """Say which values each attribute has, and where records hold them."""
-    lines = ["Attributes:", ""]
+def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
+    """Say which values each attribute has, where records hold them, and what sums and groupings count."""
+    lines: list[tuple[str, Sequence[str]]] = []
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
         known = domain.attribute(axis)
-        labels = [known.label(code) for code in (*range(min(size, FIRST)), *range(max(size - 1, FIRST), size))]
-        shown = ", ".join(labels if size <= FIRST + 1 else [*labels[:FIRST], "…", *labels[FIRST:]])
-        column = f"; column {printable(known.source)}" if known.source != name else ""
+        shown = _listed([known.label(code) for code in range(min(size, FIRST))], size, known.label(size - 1))
+        column = f"; column {known.source}" if known.source != name else ""
         absent = f"; missing where records hold {' or '.join(map(repr, known.missing))}" if known.missing else ""
         ends = "; numbers beyond the ends count at the ends" if getattr(known, "clamp", False) else ""
-        others = f"; every other value counts as {printable(rest)!r}" if (rest := getattr(known, "rest", "")) else ""
-        lines.append(f"- {printable(name)} ({size} values): {printable(shown)}{column}{others}{absent}{ends}")
-        lines += [f"  - {printable(word)}: {_grouping(known, groups)}" for word, groups in known.groups.items()]
+        others = f"; every other value counts as {rest!r}" if (rest := getattr(known, "rest", "")) else ""
+        groups = [f"{word}: {_grouping(known, grouping)}" for word, grouping in known.groups.items()]
+        lines.append((f"{name} ({size} values): {shown}{column}{others}{absent}{ends}", [*_read_as(known), *groups]))
     left = len(domain.names) - MOST_LISTED
-    lines += [f"- and {left} more"] if left > 0 else []
+    return [*lines, (f"and {left} more", ())] if left > 0 else lines
+
+
+def _listed(first: list[str], count: int, last: str) -> str:
+    """Return the first of some values, and the last."""
+    left = count - len(first)
+    return ", ".join([*first, *(["…"] if left > 1 else []), *([last] if left else [])])
+
+
+def _read_as(attribute: Attribute) -> list[str]:
+    """Say which texts of records count as which label, and what numbers in bins add to a sum."""
+    lines = []
+    if texts := getattr(attribute, "texts", ()):
+        pairs = [f"{text} as {label}" for text, label in texts]
+        lines.append(f"records are read so: {_listed(pairs[:FIRST], len(pairs), pairs[-1])}")
+    if worth := getattr(attribute, "counts_for", ()):
+        pairs = [f"{attribute.label(code)} counts {value:g}" for code, value in enumerate(worth)]
+        lines.append(f"in sums and means: {_listed(pairs[:FIRST], len(pairs), pairs[-1])}")
+    return lines
+
+
+def _never(domain: Domain) -> list[str]:
+    """Say which values no record has together."""
+    lines = []
     for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
-        values = " with ".join(f"{printable(name)} = {' or '.join(map(printable, texts))}" for name, texts in together)
-        lines.append(f"- no record has {values}: what counts such records alone is 0, and noise need not protect them")
-    return [*lines, ""]
+        values = " with ".join(f"{name} = {' or '.join(texts)}" for name, texts in together)
+        lines.append(f"no record has {values}: what counts such records alone is 0, and noise need not protect them")
+    return lines
 
 
 def _grouping(attribute: Attribute, groups: Grouping) -> str:
@@ -260,28 +289,25 @@ def _grouping(attribute: Attribute, groups: Grouping) -> str:
     for name, codes in [*groups.items()][:MOST_LISTED]:
         labels = ", ".join(attribute.label(code) for code in codes[:FIRST])
         more = f" and {len(codes) - FIRST} more" if len(codes) > FIRST else ""
-        lines.append(printable(f"{name} = {labels}{more}"))
+        lines.append(f"{name} = {labels}{more}")
     left = len(groups) - MOST_LISTED
     return "; ".join(lines) + (f"; and {left} more" if left > 0 else "")
 
 
-def _proven(answer: Solution | None) -> list[str]:
+def _proven(page: Page, answer: Solution | None) -> None:
     """Say how good the planned noise is, as the judge proved it."""
     if answer is None:
-        return []
+        return
     low, high = answer.certificate.interval
-    lines = [
-        "## How good the noise is",
-        "",
-        f"The planned noise solves {printable(answer.problem.headline)}: its objective is {high:.9g}, and no noise of "
-        f"its kind has one below {low:.9g}, as a certificate proves that was computed from what was asked "
+    page.section("How good the noise is")
+    page.paragraphs(
+        f"The planned noise solves {answer.problem.headline}: its objective is {high:.9g}, and no noise of its kind "
+        f"has one below {low:.9g}, as a certificate proves that was computed from what was asked "
         f"({answer.status.name}).",
-        "",
-        *(line for text in goodness(answer) for line in (text, "")),
-    ]
+        *goodness(answer),
+    )
     if (words := uncertified(answer)) is not None:
-        lines += [f"**It is not certified:** {words}.", ""]
-    return lines
+        page.paragraphs(f"It is not certified: {words}.")
 
 
 def uncertified(answer: Solution | None) -> str | None:
@@ -325,34 +351,33 @@ def _part(item: object) -> str:
     return " or ".join(map(str, item)) if isinstance(item, list | tuple) else str(item)
 
 
-def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> list[str]:
+def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> tuple[list[str], list[list[str]]]:
+    """Return the heading and the rows of the tables' margins."""
     shown = released.tables[:MOST_LISTED]
     wanted = [_asked_words(released, name) for name in shown]
     stated = any(wanted)
     columns = ["table", "entries", "largest margin", *(["margin asked"] if stated else []), "what it counts"]
-    rows = [columns, ["---", *["---:"] * (len(columns) - 2), "---"]]
+    rows = []
     for name, words in zip(shown, wanted, strict=True):
         most, margin = _most_words(released, name, level, simultaneous), [words] if stated else []
         rows.append([name, str(released.published[name].entries), most, *margin, _definition(released, name)])
     left = len(released.tables) - MOST_LISTED
     rows += [] if left <= 0 else [[f"and {left} more, in the list of tables", *[""] * (len(columns) - 1)]]
-    return [printable(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |") for row in rows]
+    return columns, rows
 
 
-def _derived(released: Planned, level: float | None) -> list[str]:
+def _derived(page: Page, released: Planned, level: float | None) -> None:
     """Say which derived columns there are, and how their intervals hold."""
     kinds = [(name, kind) for name, kinds in released.derivations.items() for kind in kinds]
     if not kinds:
-        return []
-    shown = ", ".join(f"the {kind} of {printable(name)!r}" for name, kind in kinds[:MOST_LISTED])
-    return [
+        return
+    shown = ", ".join(f"the {kind} of {name!r}" for name, kind in kinds[:MOST_LISTED])
+    page.paragraphs(
         f"Derived from the tables, at no further privacy: {shown}. Each interval holds at the same level: of shares "
         f"and means by Fieller's theorem, without an end where the number of records cannot be told from 0; of medians "
-        f"and other quantiles from a band that holds for all running sums at once.",
-        "",
-        *(f"- {printable(name)}: {words}" for name in released.tables for words in _expected(released, name, level)),
-        "",
-    ]
+        f"and other quantiles from a band that holds for all running sums at once."
+    )
+    page.items(f"{name}: {words}" for name in released.tables for words in _expected(released, name, level))
 
 
 def _expected(planned: Planned, name: str, level: float | None) -> list[str]:

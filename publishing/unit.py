@@ -151,5 +151,7 @@ def _binning(domain: Domain | None, name: str) -> str:
         return ""
     (axis,) = domain.axes([name])
     attribute = domain.attribute(axis)
-    values = {key: value for key, value in attribute.as_spec().items() if key != "groups"} | {"column": attribute.source}
+    values = {key: value for key, value in attribute.as_spec().items() if key != "groups"} | {
+        "column": attribute.source
+    }
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()

@@ -357,8 +357,8 @@ def require_exact_ids(column: str, kind: str) -> None:
     """Refuse a column of persons by a type whose values do not tell all ids apart."""
     if kind.lower().startswith(INEXACT):
         raise InvalidInputError(
-            f"{column!r} must hold ids of persons as texts, integers or doubles, got {kind}, which may round them: cast "
-            f"the column to texts"
+            f"{column!r} must hold ids of persons as texts, integers or doubles, got {kind}, which may round them: "
+            f"cast the column to texts"
         )
 
 

@@ -223,14 +223,16 @@ def _spelling(column: str, value: object) -> str:
         raise InvalidInputError(f"{column!r} must hold finite ids, got {value}")
     if isinstance(value, float) and abs(value) >= EXACT_DOUBLES:
         raise InvalidInputError(
-            f"{column!r} must hold ids that are exact, got the double {value!r}, which several integers of 2^53 and more "
-            f"share: store ids as integers or texts"
+            f"{column!r} must hold ids that are exact, got the double {value!r}: several integers of 2^53 and more "
+            f"share one double; store ids as integers or texts"
         )
     if isinstance(value, float | Decimal) and value == int(value):
         return str(int(value))
     if isinstance(value, Integral | float | Decimal | UUID):
         return str(value)
-    raise InvalidInputError(f"{column!r} must hold ids that are texts or numbers, got {type(value).__name__}: cast them")
+    raise InvalidInputError(
+        f"{column!r} must hold ids that are texts or numbers, got {type(value).__name__}: cast them"
+    )
 
 
 def _word(name: str, key: bytes) -> int:

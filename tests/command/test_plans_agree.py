@@ -167,7 +167,7 @@ def test_the_statement_defines_its_tables(folder: Path) -> None:
     for words in (
         "# Ages | sexes\n\nStatement of a differentially private release, 2026-11-24.",
         "- age (8 values): 17, 18, 19, 20, 21, 22, 23, 24\n",
-        "- hours (3 values): [0, 20), [20, 40], missing; column hours-per-week; missing where records hold '?'",
+        "- hours (3 values): \\[0, 20), \\[20, 40], missing; column hours-per-week; missing where records hold '?'",
         "| 12, hard | age, cumulative |",
         "as a ratio | sex x hours: 0..20, 20..40 |",
         "Hard limits are kept: ages. The rest is as good as possible at rho = 0.1: its variances are",

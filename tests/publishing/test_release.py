@@ -226,7 +226,7 @@ class TestPublication:
         for words in (
             "up to 2 records of one person have other values",
             f"{found.rho.numerator}/{found.rho.denominator}" if len(str(found.rho)) < 60 else "a fraction of",
-            f"SHA-256 `{digest(ASKED)}`",
+            f"SHA-256 {digest(ASKED)}",
             "| cells | 12 |",
             "What is not covered",
         ):

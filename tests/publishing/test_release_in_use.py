@@ -12,6 +12,7 @@ from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.publishing.markdown import Page
 from dualmech.publishing.statement import _proven
 
 
@@ -163,7 +164,9 @@ class TestCommand:
         found = self.run(plan / "ages.csv", plan / "rough.npz", "--dry-run")
         assert found.exit_code == 0 and "the plan is not certified: gap" in found.output
         assert "not certified" not in self.run(plan / "records.csv", plan / "plan.npz", "--dry-run").output
-        assert any(line.startswith("**It is not certified:** gap") for line in _proven(rough))
+        page = Page("statement")
+        _proven(page, rough)
+        assert "It is not certified: gap" in str(page)
 
     def test_refusals_say_what_to_do_and_come_before_records_are_read(self, plan: Path) -> None:
         (plan / "people.toml").write_text("")

@@ -1,0 +1,60 @@
+"""Pages in Markdown whose texts are shown as they are: no name or label of a user becomes markup or HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dualmech.errors import printable
+
+MARKUP = re.compile(
+    r"[\\`*\[~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?:^|(?<= ))#"
+    r"|^ *(?:[-+](?=\s|$)|[-=](?=[-=\s]*$)|\d+[.)](?=\s|$))"
+)
+"""What Markdown may read as markup: special characters anywhere, others at the beginning of a line."""
+
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def escaped(text: str) -> str:
+    r"""Return a text on one line such that Markdown, and HTML made of it, show it and do nothing else.
+
+    Examples
+    --------
+    >>> print(escaped("<b> [x](javascript:1), native_country"))
+    &lt;b&gt; \[x](javascript:1), native_country
+    """
+    shown = "".join(ENTITIES.get(letter, letter) for letter in printable(text).strip())
+    return MARKUP.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], shown)
+
+
+class Page:
+    """A page that is written from its beginning to its end; every method escapes its texts."""
+
+    def __init__(self, title: str) -> None:
+        self._lines = [f"# {escaped(title)}", ""]
+
+    def section(self, title: str) -> None:
+        self._lines += [f"## {escaped(title)}", ""]
+
+    def paragraphs(self, *texts: str) -> None:
+        for text in texts:
+            self._lines += [escaped(text), ""]
+
+    def items(self, items: Iterable[str | tuple[str, Sequence[str]]]) -> None:
+        """Write a list; an item with a list of its own is a pair."""
+        for item in items:
+            text, inner = (item, ()) if isinstance(item, str) else item
+            self._lines += [f"- {escaped(text)}", *(f"  - {escaped(each)}" for each in inner)]
+        self._lines.append("")
+
+    def table(self, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Write a table whose first and last columns are texts, and the others numbers."""
+        rule = ["---", *["---:"] * (len(heading) - 2), "---"]
+        texts = ([escaped(cell).replace("|", "\\|") for cell in cells] for cells in (heading, *rows))
+        lines = [f"| {' | '.join(cells)} |" for cells in (next(texts), rule, *texts)]
+        self._lines += [*lines, ""]
+        self._lines.append("")
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines).rstrip("\n") + "\n"
