@@ -22,13 +22,12 @@ from dualmech.publishing.publication import (
     Publication,
     as_fraction,
     columns_of,
-    relation_text,
     require_no_seed,
     require_within,
 )
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
-from dualmech.publishing.unit import PrivacyUnit
+from dualmech.publishing.unit import PrivacyUnit, relation_text
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload

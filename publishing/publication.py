@@ -23,7 +23,6 @@ from dualmech.display import Displayed, counted, decimal_above, decimal_below, r
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
-from dualmech.neighbours import canonical
 from dualmech.plans import PlanTerms
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
@@ -38,13 +37,11 @@ from dualmech.publishing.statement import (
     plan_lines,
     statement,
 )
-from dualmech.publishing.unit import PrivacyUnit
+from dualmech.publishing.unit import PrivacyUnit, relation_text
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.domain import Domain
-from dualmech.workloads.schema import Schema
 
 DELTAS = (1e-6, 1e-9, 1e-12)
 
@@ -291,12 +288,6 @@ class ReleasePlan(Displayed):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({counted(len(self.tables), 'table')}, rho={decimal_above(self.rho)})"
-
-
-def relation_text(mechanism: object, domain: Domain | None) -> str:
-    """Return the neighbours of a mechanism as `dualmech.neighbours.canonical` writes them."""
-    cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
-    return canonical(getattr(mechanism, "neighbours", None), cells, domain)
 
 
 def specification_of(terms: PlanTerms | None) -> Specification | None:

@@ -19,11 +19,12 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
-from dualmech.neighbours import ADD_REMOVE, Contributions, Relation
+from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
 from dualmech.publishing.published import counts_nobody
+from dualmech.publishing.unit import relation_text
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import Workload, same_content
@@ -190,7 +191,7 @@ class Specification:
     def planned(self, answer: Solution) -> Solution:
         """Return a solution that keeps what was asked: its file, its statement and all who read it say the same.
 
-        Raises `InvalidInputError` for a solution of other tables.
+        Raises `InvalidInputError` for a solution of other tables, or for other neighbours.
 
         Examples
         --------
@@ -200,6 +201,11 @@ class Specification:
         """
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
+        relation = relation_text(answer.problem, self.schema)
+        if relation.startswith(DIFFERENCES) or not Relation.of(relation).contains(self.protected):
+            raise InvalidInputError(
+                f"answer must protect the neighbours of the specification, {self.protected}, got {relation}"
+            )
         rho = None if self.rho is None else str(self.rho)
         return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.limits))
 

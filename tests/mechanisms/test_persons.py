@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, validate
 from dualmech.mechanisms import persons
 from dualmech.mechanisms.records import Bound, Records
 
@@ -146,6 +146,71 @@ class TestEngines:
             counted(path, flights, Bound("tailnum", 1))
         with pytest.raises(dm.errors.InvalidInputError, match=told):
             dm.records.count(Records(polars.read_csv(path), persons=Bound("tailnum", 1)), CELLS)
+
+
+class TestIds:
+    """One identity of persons in every engine: that of labels, and what rounding may have merged is refused."""
+
+    def kept(self, ids: Any, bound: int = 1) -> Any:
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"p": ids, "month": 1, "dest": "ATL"})
+        return dm.records.count(Records(frame, persons=Bound("p", bound)), CELLS)[0, 1].sum()
+
+    def folder(self, tmp_path: Path, *columns: list[Any], ending: str) -> Path:
+        pandas = pytest.importorskip("pandas")
+        (tmp_path / "folder").mkdir()
+        for place, ids in enumerate(columns):
+            frame, path = pandas.DataFrame({"p": ids, "month": 1, "dest": "ATL"}), tmp_path / f"folder/{place}{ending}"
+            frame.to_csv(path, index=False) if ending == ".csv" else frame.to_parquet(path)
+        return tmp_path / "folder"
+
+    @pytest.mark.parametrize("ending", [".csv", ".parquet"])
+    def test_integers_next_to_doubles(self, ending: str, tmp_path: Path) -> None:
+        """Pandas writes the ids 1 and 2 as 1.0 and 2.0 as soon as one is missing: two persons, four rows."""
+        if ending == ".parquet":
+            pytest.importorskip("duckdb")
+        records = Records(self.folder(tmp_path, [1, 2], [1.0, 2.0], ending=ending), persons=Bound("p", 1))
+        if ending == ".csv":  # where both are texts
+            with pytest.raises(
+                dm.errors.InvalidInputError, match="'p' must spell each id in one way, got '1' and '1.0'"
+            ):
+                dm.records.count(records, CELLS)
+        else:
+            assert dm.records.count(records, CELLS)[0, 1].sum() == 2
+
+    def test_numbers_and_texts_of_one_spelling(self) -> None:
+        assert self.kept([1, 1.0, "1", "2"]) == 2
+        assert self.kept(["a", "a\0", "a ", "A"]) == 3
+
+    def test_two_spellings_are_refused(self) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="got '7.0' and '7', which could be one person or two"):
+            self.kept(["7.0", "b", "7"])
+
+    @pytest.mark.parametrize(
+        ("ids", "told"),
+        [
+            (np.array([2.0**53, 2.0**53 + 2]), "got the double 9007199254740992.0: several integers"),
+            (np.array([1, 2], dtype=np.float32), "got float32, which may round them"),
+            (np.array([1, 2], dtype="datetime64[ns]"), "which may round them"),
+            ([b"1", b"2"], "must hold ids that are texts or numbers, got bytes"),
+            ([[1], [2]], "must hold ids that are texts or numbers, got list"),
+            ([1.0, float("inf")], "must hold finite ids"),
+            ([1.0, float("nan")], "must name the person of every record, got none in 1 record"),
+        ],
+    )
+    def test_ids_that_are_not_exact(self, ids: Any, told: str) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            self.kept(ids)
+
+    @given(st.lists(st.one_of(st.integers(-5, 5), st.sampled_from(["1", "b", " b", "é", "e\u0301"])), min_size=1))
+    def test_engines_count_as_many_persons(self, ids: list[Any]) -> None:
+        """As texts, in pandas and in polars, with one record of each person."""
+        polars = pytest.importorskip("polars")
+        pytest.importorskip("narwhals")
+        texts = [str(one) for one in ids]
+        frame = polars.DataFrame({"p": texts, "month": 1, "dest": "ATL"}, schema_overrides={"p": polars.String})
+        found = dm.records.count(Records(frame, persons=Bound("p", 1)), CELLS)[0, 1].sum()
+        assert found == self.kept(texts) == self.kept(ids) == len({validate.composed(text.strip()) for text in texts})
 
 
 def specification(**changed: Any) -> dict[str, Any]:
