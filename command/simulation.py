@@ -13,7 +13,7 @@ from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.publishing.publication import declared, specification_of
+from dualmech.publishing.publication import read_as, records_of, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import file_name
@@ -46,9 +46,8 @@ def simulate(data: records.Records, source: str, output: str, rng: int | None, a
         # Before the records are read: a table that is not answered is refused here.
         tables = published_tables(workload)
         variances = [mechanism.variance(table.asked) for table in tables]
-        counts = records.count(
-            declared(data, specification), _counted_tables(mechanism, workload), allow_empty=allow_empty
-        )
+        declared = read_as(data, records_of(specification))
+        counts = records.count(declared, _counted_tables(mechanism, workload), allow_empty=allow_empty)
         noisy = mechanism.measure(counts, rng)
         listed = [file_name(number, table.name, len(tables)) for number, table in enumerate(tables, start=1)]
         for name, table in zip(listed, tables, strict=True):

@@ -24,7 +24,7 @@ from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing.dense import AnsweredRows
-from dualmech.publishing.publication import Publication, ReleasePlan, truncates
+from dualmech.publishing.publication import Publication, ReleasePlan, truncation
 from dualmech.publishing.tables import AnsweredTables, still_rows
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
@@ -159,7 +159,7 @@ def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], bo
             place = int(np.argmax(scores))
             if scores.flat[place] > largest:
                 largest = float(scores.flat[place])
-                entry = np.unravel_index(place, scores.shape)
+                entry = tuple(map(int, np.unravel_index(place, scores.shape)))
                 sides = release.published[table].sides.items()
                 cell = ", ".join(str(labels[at]) for (_, labels), at in zip(sides, entry, strict=True))
                 words = (
@@ -219,12 +219,11 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
             )
         if release.workload.domain != first.workload.domain or _cells(release) != _cells(first):
             raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
-        if truncates(release.declared):
+        if (bound := truncation(release.declared)) is not None:
             raise InvalidInputError(
-                f"{name} must count all its records, to be combined: of each {release.declared.persons.person!r} it "
-                f"counts at most {release.declared.persons.at_most}, by a choice of its own, so that other releases "
-                f"count other records, and margins of a combination would not hold; publish it by itself, or all its "
-                f"tables in one plan"
+                f"{name} must count all its records, to be combined: of each {bound.person!r} it counts at most "
+                f"{bound.at_most}, by a choice of its own, so that other releases count other records, and margins of "
+                f"a combination would not hold; publish it by itself, or all its tables in one plan"
             )
         if release.unit != first.unit:
             raise InvalidInputError(

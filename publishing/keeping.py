@@ -22,7 +22,15 @@ from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
 from dualmech.plans import PlanTerms
 from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
-from dualmech.publishing.publication import Part, Publication, read_as, specification_of, truncates, write_into
+from dualmech.publishing.publication import (
+    Part,
+    Publication,
+    read_as,
+    records_of,
+    specification_of,
+    truncation,
+    write_into,
+)
 from dualmech.publishing.release import NOISE_TOL, as_spent
 from dualmech.solution import Solution
 from dualmech.storage import codec, store
@@ -113,6 +121,7 @@ def _publication(arrays: Arrays) -> Publication:
             f"got {float(cost):.9g}"
         )
     drawn: CombinedRows | CombinedTables
+    measured: Any
     if isinstance(mechanism, BlockMechanism):
         drawn, measured = CombinedTables(mechanism, workload, cost), _measured_tables(arrays, mechanism)
     else:
@@ -146,7 +155,7 @@ def _check_parts(publication: Publication) -> None:
     for part in parts:
         if unknown := {*part.tables} - {*publication.tables}:
             raise InvalidInputError(f"combined must list tables of the workload, got {min(unknown)!r}")
-        if truncates(part.declared):
+        if truncation(part.declared) is not None:
             raise InvalidInputError("combined must list releases that count all records of a person")
 
 
@@ -170,7 +179,8 @@ def _check_answer(publication: Publication) -> None:
         return
     if publication.combined:
         raise InvalidInputError("answer must be absent from a combination, which has several plans")
-    planned, drawn = as_spent(publication.answer), mechanism_of(publication)
+    planned: Any = as_spent(publication.answer)
+    drawn = mechanism_of(publication)
     if isinstance(drawn, LinearGaussianMechanism) and not isinstance(planned, LinearGaussianMechanism):
         planned = planned.dense()
     if not (drawn.is_answerable_from(planned, NOISE_TOL) and planned.is_answerable_from(drawn, NOISE_TOL)):
@@ -232,8 +242,7 @@ def _part(name: str, spec: Any) -> Part:
             raise InvalidInputError(f"{name}.terms must hold {', '.join(PLAN)}, got {min(map(str, unknown))!r}")
         terms = PlanTerms(**terms)
     tables = tuple(validate.text(tables=table) for table in validate.sequence(tables=entries["tables"]))
-    stated = specification_of(terms)
-    declared = Records(None) if stated is None else stated.records
+    declared = records_of(specification_of(terms))
     if "records" in entries:
         own = _declared(entries["records"])
         read_as(own, declared)

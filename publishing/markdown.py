@@ -46,7 +46,8 @@ class Page:
         for item in items:
             text, inner = (item, ()) if isinstance(item, str) else item
             self._lines += [f"- {escaped(text)}", *(f"  - {escaped(each)}" for each in inner)]
-        self._lines.append("")
+        if self._lines[-1]:
+            self._lines.append("")
 
     def table(self, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Write a table whose first and last columns are texts, and the others numbers."""
@@ -54,7 +55,6 @@ class Page:
         texts = ([escaped(cell).replace("|", "\\|") for cell in cells] for cells in (heading, *rows))
         lines = [f"| {' | '.join(cells)} |" for cells in (next(texts), rule, *texts)]
         self._lines += [*lines, ""]
-        self._lines.append("")
 
     def __str__(self) -> str:
         return "\n".join(self._lines).rstrip("\n") + "\n"

@@ -23,6 +23,7 @@ from dualmech.display import Displayed, counted, decimal_above, decimal_below, r
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
+from dualmech.mechanisms.persons import Bound
 from dualmech.plans import PlanTerms
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
@@ -87,9 +88,7 @@ class ReleasePlan(Displayed):
     @property
     def declared(self) -> records.Records:
         """What columns mean that no attribute reads, without a source: counts, columns left unread, persons."""
-        if self._declared is not None:
-            return self._declared
-        return records.Records(None) if self.specification is None else self.specification.records
+        return records_of(self.specification) if self._declared is None else self._declared
 
     def declaring(self, source: object) -> ReleasePlan:
         """Return the plan for records that declare their columns; counts declare none.
@@ -98,10 +97,10 @@ class ReleasePlan(Displayed):
         records of persons: counts do not tell persons apart.
         """
         if not is_records(source):
-            if truncates(self.declared):
+            if (bound := truncation(self.declared)) is not None:
                 raise InvalidInputError(
-                    f"records must be rows with a column {self.declared.persons.person!r}, of which the plan counts at "
-                    f"most {self.declared.persons.at_most} each, got counts, which do not tell persons apart"
+                    f"records must be rows with a column {bound.person!r}, of each of which the plan counts at most "
+                    f"{bound.at_most}, got counts, which do not tell persons apart"
                 )
             return self
         planned = copy.copy(self)
@@ -599,6 +598,11 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
         )
 
 
+def records_of(specification: Specification | None) -> records.Records:
+    """Return what a specification declares of columns; nothing without one."""
+    return records.Records(None) if specification is None else specification.records
+
+
 def read_as(source: object, declared: records.Records) -> object:
     """Return records with what a plan declares of their columns; counts as they are.
 
@@ -628,9 +632,10 @@ def columns_of(source: object) -> records.Records:
     return replace(declared, source=None, report=records.quiet)
 
 
-def truncates(declared: records.Records) -> bool:
-    """Whether records of a person beyond a bound are left out."""
-    return declared.persons is not None and not declared.persons.check
+def truncation(declared: records.Records) -> Bound | None:
+    """Return the bound beyond which records of a person are left out, None without one."""
+    bound = declared.persons
+    return None if bound is None or bound.check else bound
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:

@@ -15,7 +15,6 @@ from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.mechanisms.product import ProductMechanism
-from dualmech.mechanisms.records import Records
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.problems.variance import TotalVariance
@@ -31,6 +30,7 @@ from dualmech.publishing.publication import (
     as_fraction,
     check_columns,
     read_as,
+    records_of,
     require_no_seed,
     require_within,
     specification_of,
@@ -105,7 +105,7 @@ def release(
     stated = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(stated, "domain", None) is not None:
         known = specification_of(getattr(mechanism, "terms", None))
-        check_columns(read_as(records, Records(None) if known is None else known.records), stated)  # before any work
+        check_columns(read_as(records, records_of(known)), stated)  # before any work
     return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 
 

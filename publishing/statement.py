@@ -160,7 +160,7 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
     page.items(
         [
             f"workload: SHA-256 {digest(workload)}",
-            f"neighbours: {released.relation}",
+            f"neighbours, of the records that are counted: {released.relation}",
             *([f"schema: SHA-256 {_sha(domain.to_json().encode())}"] if isinstance(domain, Schema) else []),
             f"dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
             f"Python {platform.python_version()}",

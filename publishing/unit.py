@@ -80,7 +80,7 @@ class PrivacyUnit:
         return cls(neighbours, bound.person, bound.at_most, bound.per, values, _binning(domain, bound.per))
 
     @classmethod
-    def of_spec(cls, neighbours: str, spec: object) -> PrivacyUnit:
+    def of_spec(cls, neighbours: object, spec: object) -> PrivacyUnit:
         """Return the unit that `spec` wrote, of a relation by its canonical text.
 
         Raises `InvalidInputError` or `InputTypeError` for other keys, or values of another type.

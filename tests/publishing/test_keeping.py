@@ -80,10 +80,13 @@ class TestContradictions:
         change(parts)
         return arrays | {"combined": np.array(json.dumps(parts))}
 
+    def with_rho(self, rho: str, parts: list[Any]) -> None:
+        parts[0]["rho"] = rho
+
     def test_parts_add_up(self, folder: Path) -> None:
         """Else a combination with it would print half of the true ρ."""
         for rho in ("1/1000", "-1/1000", "0"):
-            arrays = self.parts(folder, lambda parts, rho=rho: parts[0].update(rho=rho))
+            arrays = self.parts(folder, functools.partial(self.with_rho, rho))
             refused(folder, arrays, "add up|must be positive")
         refused(folder, self.parts(folder, lambda parts: parts.pop()), "add up")
 
@@ -92,7 +95,7 @@ class TestContradictions:
 
     def test_parts_truncate_nothing(self, folder: Path) -> None:
         bound = {"person": "p", "at_most": 1, "per": "", "check": False, "groups": None}
-        records = {"count": None, "ignore": [], "persons": bound}
+        records: dict[str, Any] = {"count": None, "ignore": [], "persons": bound}
         refused(folder, self.parts(folder, lambda parts: parts[0].update(records=records)), "count all records")
 
     @pytest.mark.parametrize("exact", [1, 4])
