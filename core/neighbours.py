@@ -591,12 +591,11 @@ def relation_of(neighbours: NeighboursLike) -> Relation | None:
     return neighbours if isinstance(neighbours, Relation) else None
 
 
-def canonical(neighbours: Relation | Matrix | None, cells: str = "", domain: Domain | None = None) -> str:
+def canonical(neighbours: Relation | Matrix | None, domain: Domain | None = None) -> str:
     """Return a text that two relations share if they are the same: a rule's text, or a digest of the differences.
 
     A matrix (d, s) that a rule writes out is the rule; of a domain's attributes only where the domain is given. Of
-    others the SHA-256 covers the columns, whatever their order, signs and number, and of what `cells` says that the
-    cells are.
+    others the SHA-256 covers the columns, whatever their order, signs and number, and the domain.
 
     Examples
     --------
@@ -620,7 +619,7 @@ def canonical(neighbours: Relation | Matrix | None, cells: str = "", domain: Dom
         rows, entries = columns.indices[start:end].astype("<i8"), columns.data[start:end].astype("<f8")
         if len(rows):
             digests.add(hashlib.sha256(rows.tobytes() + (entries * np.sign(entries[0])).tobytes()).digest())
-    named = f"{columns.shape[0]} {cells}".encode()
+    named = f"{columns.shape[0]} {'' if domain is None else domain.canonical}".encode()
     return f"{DIFFERENCES}{hashlib.sha256(named + b''.join(sorted(digests))).hexdigest()}"
 
 

@@ -16,6 +16,7 @@ from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Records, count, maximal_sets
+from dualmech.neighbours import canonical
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_counts, require_sampler
 from dualmech.publishing.publication import (
@@ -27,7 +28,7 @@ from dualmech.publishing.publication import (
 )
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
-from dualmech.publishing.unit import PrivacyUnit, relation_text
+from dualmech.publishing.unit import PrivacyUnit
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
@@ -198,8 +199,12 @@ def release_chain(
     measure = DrawnChain(validate.instance(Chain, chain=chain))
     require_within(measure.squared_privacy_cost, as_fraction(rho))
     require_sampler()
+    if domain is not None:
+        validate.instance(Domain, domain=domain)
     declared, known = columns_of(records), chain.no_release.domain if chain.of_tables else domain
-    PrivacyUnit.of(relation_text(chain.no_release, known), declared.persons, known, None)  # refused before any work
+    PrivacyUnit.of(
+        canonical(chain.no_release.neighbours, known), declared.persons, known, None
+    )  # refused before any work
     data = measure.read(records, domain, validate.boolean(allow_empty=allow_empty))
     return ExactAdaptiveRelease(chain, data, measure, domain, declared)
 

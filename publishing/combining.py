@@ -152,8 +152,8 @@ def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], bo
     largest, words = -1.0, ""
     for name, release in zip(names, every, strict=True):
         for table in release.tables:
-            own, joint = release.variances(table), both.variances(table)
-            spread = np.sqrt(np.maximum(own - joint, SAME * own))
+            alone, joint = release.variances(table), both.variances(table)
+            spread = np.sqrt(np.maximum(alone - joint, SAME * alone))
             difference = np.abs(release.estimates(table) - both.estimates(table))
             scores = np.divide(difference, spread, out=np.zeros(spread.shape), where=spread > 0)
             place = int(np.argmax(scores))

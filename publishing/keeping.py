@@ -244,9 +244,8 @@ def _part(name: str, spec: Any) -> Part:
     tables = tuple(validate.text(tables=table) for table in validate.sequence(tables=entries["tables"]))
     declared = records_of(specification_of(terms))
     if "records" in entries:
-        own = _declared(entries["records"])
-        read_as(own, declared)
-        declared = own
+        by_plan, declared = declared, _declared(entries["records"])
+        read_as(declared, by_plan)
     digest = validate.text(digest=entries["digest"])
     return Part(_nonnegative(f"{name}.rho", entries["rho"]), tables, digest, terms, declared)
 

@@ -25,7 +25,7 @@ def escaped(text: str) -> str:
     &lt;b&gt; \[x](javascript:1), native_country
     """
     shown = "".join(ENTITIES.get(letter, letter) for letter in printable(text).strip())
-    return MARKUP.sub(lambda found: found[0][:-1] + "\\" + found[0][-1], shown)
+    return MARKUP.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], shown)
 
 
 class Page:
@@ -45,7 +45,7 @@ class Page:
         """Write a list; an item with a list of its own is a pair."""
         for item in items:
             text, inner = (item, ()) if isinstance(item, str) else item
-            self._lines += [f"- {escaped(text)}", *(f"  - {escaped(each)}" for each in inner)]
+            self._lines += [f"- {escaped(text)}", *(f"  - {escaped(line)}" for line in inner)]
         if self._lines[-1]:
             self._lines.append("")
 

@@ -24,6 +24,7 @@ from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.csv import write_rows
 from dualmech.mechanisms import records
 from dualmech.mechanisms.persons import Bound
+from dualmech.neighbours import canonical
 from dualmech.plans import PlanTerms
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
@@ -38,7 +39,7 @@ from dualmech.publishing.statement import (
     plan_lines,
     statement,
 )
-from dualmech.publishing.unit import PrivacyUnit, relation_text
+from dualmech.publishing.unit import PrivacyUnit
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads import products
@@ -111,8 +112,8 @@ class ReleasePlan(Displayed):
     @property
     def unit(self) -> PrivacyUnit:
         """The unit of privacy: what neighbouring sets of records differ by."""
-        asked = None if self.specification is None else self.specification.neighbours
-        return PrivacyUnit.of(self.relation, self.declared.persons, self.workload.domain, asked)
+        rule = None if self.specification is None else self.specification.neighbours
+        return PrivacyUnit.of(self.relation, self.declared.persons, self.workload.domain, rule)
 
     @property
     def terms(self) -> PlanTerms | None:
@@ -193,7 +194,7 @@ class ReleasePlan(Displayed):
     @cached_property
     def relation(self) -> str:
         """The relation of the data sets that are counted, as `dualmech.neighbours.canonical` writes it."""
-        return relation_text(self.drawn.mechanism, self.workload.domain)
+        return canonical(getattr(self.drawn.mechanism, "neighbours", None), self.workload.domain)
 
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
         """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""

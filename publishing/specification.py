@@ -19,12 +19,11 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
-from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
+from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation, canonical
 from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
 from dualmech.publishing.published import counts_nobody
-from dualmech.publishing.unit import relation_text
 from dualmech.solution import Solution, as_plan, require_solution
 from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import Workload, same_content
@@ -201,7 +200,7 @@ class Specification:
         """
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
-        relation = relation_text(answer.problem, self.schema)
+        relation = canonical(answer.problem.neighbours, self.schema)
         if relation.startswith(DIFFERENCES) or not Relation.of(relation).contains(self.protected):
             raise InvalidInputError(
                 f"answer must protect the neighbours of the specification, {self.protected}, got {relation}"

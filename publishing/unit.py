@@ -11,9 +11,8 @@ from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
 from dualmech.mechanisms.persons import Bound
-from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation, canonical
+from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.schema import Schema
 
 RECORD, PERSON = "record", "person"
 KEYS = {RECORD: ("binning",), PERSON: ("person", "at_most", "per", "values", "binning")}
@@ -144,12 +143,6 @@ class PrivacyUnit:
 TEXTS = ("person", "per", "binning")
 
 SINGLE = PrivacyUnit(str(ADD_REMOVE))  # one record added or removed
-
-
-def relation_text(noisy: object, domain: Domain | None) -> str:
-    """Return the neighbours of a mechanism or a problem as `dualmech.neighbours.canonical` writes them."""
-    cells = domain.to_json() if isinstance(domain, Schema) else "" if domain is None else repr(domain.sizes)
-    return canonical(getattr(noisy, "neighbours", None), cells, domain)
 
 
 def _binning(domain: Domain | None, name: str) -> str:

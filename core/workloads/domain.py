@@ -105,6 +105,11 @@ class Domain:
             kept &= ~np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
         return kept
 
+    @property
+    def canonical(self) -> str:
+        """A text that equal domains share."""
+        return repr(self.sizes)
+
     def attribute(self, axis: int) -> Attribute:
         """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""
         return Attribute(*self.sizes[index(len(self.sizes), axis=axis)])

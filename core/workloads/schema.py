@@ -132,6 +132,10 @@ class Schema(Domain):
             for together in self.never
         )
 
+    @property
+    def canonical(self) -> str:
+        return self.to_json()
+
     def attribute(self, axis: int) -> Attribute:
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
 

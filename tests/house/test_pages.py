@@ -139,7 +139,9 @@ COMMANDS: Any = typer.main.get_command(app)
 
 def options_of(name: str) -> set[str]:
     """Return the options of a command."""
-    return {each for option in COMMANDS.commands[name].params for each in option.opts} | {"--help"}
+    return {each for option in COMMANDS.commands[name].params for each in (*option.opts, *option.secondary_opts)} | {
+        "--help"
+    }
 
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
