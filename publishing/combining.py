@@ -144,18 +144,19 @@ class Residual:
         return Residual(self.square + other.square, self.freedom + other.freedom)
 
 
-def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], both: Publication) -> str:
-    """Say which answer of which release is farthest from that of all, in standard deviations of the difference.
+def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], combination: Publication) -> str:
+    """Name the entry whose estimate in one release is farthest from the joint estimate, in standard deviations.
 
-    The estimate of all has the least variance, so that the variance of the difference is the difference of variances.
+    The joint estimate has the least variance of all, so that the variance of the difference is that of the release less
+    the joint one.
     """
     largest, words = -1.0, ""
     for name, release in zip(names, every, strict=True):
         for table in release.tables:
-            alone, joint = release.variances(table), both.variances(table)
-            spread = np.sqrt(np.maximum(alone - joint, SAME * alone))
-            difference = np.abs(release.estimates(table) - both.estimates(table))
-            scores = np.divide(difference, spread, out=np.zeros(spread.shape), where=spread > 0)
+            own_variances, joint_variances = release.variances(table), combination.variances(table)
+            deviations = np.sqrt(np.maximum(own_variances - joint_variances, SAME * own_variances))
+            difference = np.abs(release.estimates(table) - combination.estimates(table))
+            scores = np.divide(difference, deviations, out=np.zeros(deviations.shape), where=deviations > 0)
             place = int(np.argmax(scores))
             if scores.flat[place] > largest:
                 largest = float(scores.flat[place])
@@ -164,7 +165,7 @@ def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], bo
                 cell = ", ".join(str(labels[at]) for (_, labels), at in zip(sides, entry, strict=True))
                 words = (
                     f"The largest disagreement is {cell!r} of table {table!r}: {release.estimates(table)[entry]:.6g} "
-                    f"in {name}, {both.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
+                    f"in {name}, {combination.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
                 )
     return words
 

@@ -1,4 +1,4 @@
-"""Pages in Markdown whose texts are shown as they are: no name or label of a user becomes markup or HTML."""
+"""Markdown pages that escape every text: no name or label of a user becomes markup or HTML."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def escaped(text: str) -> str:
-    r"""Return a text on one line such that Markdown, and HTML made of it, show it and do nothing else.
+    r"""Return a text on one line with its markup escaped, so that Markdown readers show the text itself.
 
     Examples
     --------
     >>> print(escaped("<b> [x](javascript:1), native_country"))
     &lt;b&gt; \[x](javascript:1), native_country
     """
-    shown = "".join(ENTITIES.get(letter, letter) for letter in printable(text).strip())
-    return MARKUP.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], shown)
+    html = "".join(ENTITIES.get(letter, letter) for letter in printable(text).strip())
+    return MARKUP.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], html)
 
 
 class Page:
