@@ -165,7 +165,8 @@ def _largest_disagreement(every: Sequence[Publication], names: Sequence[str], co
                 cell = ", ".join(str(labels[at]) for (_, labels), at in zip(sides, entry, strict=True))
                 words = (
                     f"The largest disagreement is {cell!r} of table {table!r}: {release.estimates(table)[entry]:.6g} "
-                    f"in {name}, {combination.estimates(table)[entry]:.6g} together, {largest:.3g} standard deviations apart"
+                    f"in {name}, {combination.estimates(table)[entry]:.6g} together, {largest:.3g} standard "
+                    "deviations apart"
                 )
     return words
 
