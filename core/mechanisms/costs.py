@@ -182,12 +182,13 @@ def require_told(
 ) -> Array:
     """Return variances that may be off by so much, absolute, as far as they can be told.
 
-    A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a hundredth of it at most, and `FAINT` of
-    the largest, or of that of the `noise` that it is made of. Others are refused, but for answers that are `unmoved` by
-    all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by any amount.
+    A variance is off by at most `LEAST_TOLD` of it. If the `noise` that it is made of is stated, it may be rounded up:
+    by a hundredth of it at most, and `FAINT` of the largest, or of the noise. Others are refused, but for answers that
+    are `unmoved` by all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by
+    any amount.
     """
     certain = off <= LEAST_TOLD * variances
-    faint = ~certain & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
+    faint = ~certain & (noise > 0) & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
     known = certain | faint | (off == 0) | unmoved
     if not np.all(known):
         worst = int(np.argmin(known))

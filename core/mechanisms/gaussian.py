@@ -300,10 +300,10 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
         largest = together.multiply((sizes + sp.diags_array(costs + off)) @ together).sum(axis=0)
         # All of one sign, or the mean over all signs.
-        exact = bool(np.all(plus - minus >= -(more + less)))
-        shared = sp.coo_array((exact * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
+        alike = bool(np.all(plus - minus >= -(more + less)))
+        shared = sp.coo_array((alike * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
         least = together.multiply((shared + sp.diags_array(costs - off)) @ together).sum(axis=0).max()
-        return ParticipationCost(float(largest.max()) * UPWARDS, exact, max(float(least) * (2 - UPWARDS), 0.0))
+        return cost_between(float(largest.max()) * UPWARDS, max(float(least) * (2 - UPWARDS), 0.0))
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart."""

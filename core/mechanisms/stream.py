@@ -379,8 +379,8 @@ class CausalMechanism(SteppedMechanism):
         known = persons_cost(self._strategy, most, apart, validate.boolean(at_least=at_least))
         if known is None:
             return self._cost_apart(most, apart)
-        upper, exact, lower = known
-        return ParticipationCost(upper / self.level, exact, lower / self.level)
+        upper, lower = known
+        return cost_between(upper / self.level, lower / self.level)
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart, by the matrix of products of columns."""
