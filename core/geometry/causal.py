@@ -529,9 +529,9 @@ class Buffered(Toeplitz):
         largest, hidden = largest_of(total @ total, self.steps)
         return largest, hidden + float((2 * total + unsure) @ unsure) * (1 + summing(self.steps))
 
-    def residual(self, series: Array, decay: float) -> Array:
+    def residual(self, series: Array, decay: float, direct: bool = False) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,), for the c that the buffers have."""
-        known = Toeplitz.residual(self, series, decay)
+        known = Toeplitz.residual(self, series, decay, direct)
         before = decay * np.concatenate([[0.0], series[:-1]])
         # (1 - β z) g is close to 1 / c, whose coefficients add up to much less than those of g.
         inverse = np.abs(series - before) + 2 * EPS * (np.abs(series) + np.abs(before))

@@ -309,6 +309,10 @@ def proven_covariance(noise: Array, queries: Array, independent: bool, rows: Arr
 
 def _spread(noise: Array, queries: Array, independent: bool, rows: Array) -> tuple[Enclosure, Enclosure, float] | None:
     """Return ``L Σ`` and L, which map answers to the queries, and the largest variance of an answer."""
+    if independent and queries.shape[0] == queries.shape[1]:
+        # L with ``L B = W`` is that of ``B D`` and ``W D``: units of the cells are immaterial.
+        units = np.ldexp(1.0, -np.frexp(np.abs(queries).max(axis=0))[1])
+        queries, rows = queries * units, rows * units
     wanted = Enclosure.of(rows)
     if independent:
         known = PseudoInverse.of(queries).enclosed()

@@ -101,8 +101,8 @@ def coordinates(queries: Array, rows: Array) -> Array:
     """Return T with ``T rows = queries``, for queries in the span of independent rows, whatever their units."""
     if not len(rows) or not len(queries):
         return np.zeros((len(queries), len(rows)))
-    orthonormal, triangle = scipy.linalg.qr(rows.T, mode="economic", check_finite=False)
-    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ queries.T, check_finite=False)
+    units, orthonormal, triangle = linalg.row_factors(rows)
+    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (queries * units).T, check_finite=False)
     return np.ascontiguousarray(solved.T)
 
 

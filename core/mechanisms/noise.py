@@ -244,9 +244,9 @@ class NoisyQueries:
         variances, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
         variances = np.maximum(variances, 0.0)  # where an answer is exact, rounding may leave a little less than 0
         if not linalg.is_identity(rows):
-            missed = np.linalg.norm(workload.dense() - coordinates @ rows, axis=1)
-            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows), axis=1)
-            triangle = scipy.linalg.qr(rows.T, mode="r", check_finite=False)[0][: self.rank]
+            units, _, triangle = linalg.row_factors(rows)
+            missed = np.linalg.norm((workload.dense() - coordinates @ rows) * units, axis=1)
+            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows) * units, axis=1)
             half = scipy.linalg.solve_triangular(triangle, noise, trans="T", check_finite=False)
             both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
             missed *= np.sqrt(np.linalg.norm(both))
