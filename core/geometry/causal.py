@@ -71,6 +71,10 @@ class Causal(Protocol):
     def matrix(self) -> Array:
         """Return C (n, n)."""
 
+    @property
+    def entry_error(self) -> float:
+        """Largest relative error of an entry of the computed `matrix`."""
+
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from one another."""
 
@@ -157,6 +161,11 @@ class Tree:
         raise InvalidInputError(
             "a binary tree is judged on plain running sums alone: it decodes as it goes, not by least squares"
         )
+
+    @property
+    def entry_error(self) -> float:
+        """0: there is no matrix."""
+        return 0.0
 
     def recurrence(self, level: float) -> Recurrence:
         """Refuse: a step may complete several blocks, each with noise of its own."""
@@ -323,6 +332,11 @@ class Banded:
         """Return C (n, n)."""
         return np.asarray(sum(np.diag(band[: self.steps - k], -k) for k, band in enumerate(self.bands)))
 
+    @property
+    def entry_error(self) -> float:
+        """0: the bands are the matrix."""
+        return 0.0
+
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from the b - 1 rows before."""
         count, below = self.bands.shape[0] - 1, np.zeros((self.steps, self.bands.shape[0] - 1))
@@ -446,6 +460,11 @@ class Toeplitz:
         column[: len(self.coefficients)] = self.coefficients
         return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
 
+    @property
+    def entry_error(self) -> float:
+        """0: the coefficients are the entries."""
+        return 0.0
+
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
         first, below = self.coefficients[0], self.coefficients[:0:-1]
@@ -522,6 +541,13 @@ class Buffered(Toeplitz):
         errors = Toeplitz(self.rounding, self.steps).matrix()
         crossed = np.abs(self.matrix()).T @ errors
         return shared, sizes + (crossed + crossed.T + errors.T @ errors) / summing(self.steps) * UPWARDS
+
+    @property
+    def entry_error(self) -> float:
+        """What a coefficient is off by, relative; infinite if one may be 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(self.rounding > 0, self.rounding / np.abs(self.coefficients), 0.0)
+        return float(np.max(shares))
 
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""

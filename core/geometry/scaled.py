@@ -207,6 +207,11 @@ class ScaledToeplitz:
         """Return C (n, n)."""
         return self.rows[:, None] * self.unscaled.matrix() / self.columns.values
 
+    @property
+    def entry_error(self) -> float:
+        """What a divisor of a column is off by, relative, and two roundings."""
+        return float(self.columns.rounding.max()) + 4 * EPS
+
     def recurrence(self, level: float) -> EarlierRows:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows as c has coefficients after c_0."""
         weights, scale, _ = self.unscaled.recurrence(level).tables
