@@ -324,8 +324,8 @@ def equivalence_error(first: Noisy, second: Noisy) -> float:
     if factor is None:
         return np.inf
     rows = scipy.linalg.solve_triangular(factor, second[0], trans="T", check_finite=False)
-    _, orthonormal, triangle = linalg.row_factors(rows)
-    basis = np.asarray(scipy.linalg.solve_triangular(triangle, orthonormal.T, trans="T", check_finite=False).T)
+    units, orthonormal, triangle = linalg.row_factors(rows)
+    basis = units[:, None] * scipy.linalg.solve_triangular(triangle, orthonormal.T, check_finite=False).T
     forms = [_form(*noisy, basis) for noisy in (first, second)]
     if forms[0] is None or forms[1] is None or (inverse := inverse_near_identity(forms[1])) is None:
         return np.inf
