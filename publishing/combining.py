@@ -315,7 +315,7 @@ def _fitted(
 def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array]]:
     """Yield other rows of the same span, the covariance of unit noise on rows in these, and the map to them."""
     if rows.shape[0] == rows.shape[1]:
-        inverse = np.linalg.inv(rows)
+        inverse = np.asarray(np.linalg.inv(rows), dtype=np.float64)
         noise = inverse @ inverse.T
         yield np.eye(len(rows)), (noise + noise.T) / 2, inverse
     if orthonormal:

@@ -231,9 +231,9 @@ def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Arr
     moves, rounding = _moves(queries, neighbours)
     noisy = np.diagonal(noise) > 0
     seen = np.any((moves != 0) | (rounding > 0), axis=0)
-    costs = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
-    if costs is not None:
-        costs = _raised(*costs)
+    judged = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
+    if judged is not None:
+        costs = _raised(*judged)
         silent = np.any((moves[~noisy] != 0) | (rounding[~noisy] > 0), axis=0)
         return np.where(silent, np.inf, costs)
     if len(noise) ** 2 * (len(noise) + moves.shape[1]) > MOST_EXACT:

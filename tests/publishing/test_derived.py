@@ -151,7 +151,7 @@ def test_fieller_by_its_definition(size: int) -> None:
             end = Fraction(first[0]) / total + Fraction(off)
             sides = np.array([float(1 - end), -float(end)])
             assert float((total * Fraction(off)) ** 2) == pytest.approx(
-                1.5**2 * sides @ noise @ sides, rel=1e-4, abs=1e-4 * sides**2 @ np.diagonal(noise)
+                1.5**2 * sides @ noise @ sides, rel=1e-4, abs=float(1e-4 * sides**2 @ np.diagonal(noise))
             )
         assert np.all(np.isfinite(offs)) or size == 20
 
