@@ -268,7 +268,7 @@ class LeastSquares:
         whiten = scipy.linalg.block_diag(*inverses)[-len(queries) :] if len(queries) else np.zeros((0, 0))
         rows, noise, fit = np.zeros((0, known.shape[1])), np.zeros((0, 0)), np.zeros((0, len(queries)))
         if rank:
-            covariance = scipy.linalg.block_diag(*(each for _, each in noisy if len(each)))
+            covariance = scipy.linalg.block_diag(*(noise for _, noise in noisy if len(noise)))
             rows, noise, fit = _fitted(queries, left, covariance, whiten, rank, orthonormal)
         from_exact = np.asarray(np.linalg.pinv(known @ shares) if size else np.zeros((0, len(known))))
         return cls(chosen, rows, noise, from_exact, fit, queries @ shares)

@@ -137,13 +137,13 @@ def farthest(planned: Publication, table: str, kind: str, count: float, level: f
     further from it than ``z max(√v(a), √v(b)) / count``; nor where the denominator comes out larger.
     Raises `InvalidInputError` for a quantile, and a table that does not ask what this needs.
     """
-    wanted = _needed(planned, table, kind)
-    if isinstance(wanted, Sums):
+    ratios = _needed(planned, table, kind)
+    if isinstance(ratios, Sums):
         raise InvalidInputError(f"expected is for shares and means, got {kind!r} of {table!r}")
     quantile = planned.quantile if level is None else normal_quantile(validate.probability(level=level))
-    variances = np.split(_variances(planned, table, wanted), 3)
-    _, error = _covariance(variances, wanted.weights.reshape((-1,) + (1,) * (variances[0].ndim - 1)))
-    least, largest = wanted.ends
+    variances = np.split(_variances(planned, table, ratios), 3)
+    _, error = _covariance(variances, ratios.weights.reshape((-1,) + (1,) * (variances[0].ndim - 1)))
+    least, largest = ratios.ends
     at_ends = np.maximum(*variances[:2]) * (1 + LEAST_TOLD) + error / 2
     varying = at_ends[least < largest]
     return float(quantile * np.sqrt(varying.max(initial=0.0))) / validate.positive_number(count=count)
@@ -259,14 +259,14 @@ def _quotients(
     estimates = _along(released, table, ratios.axis)
     over, under = (np.tensordot(rows, estimates, axes=1) for rows in (ratios.over, ratios.under))
     count, shape = len(ratios.divided), (-1,) + (1,) * (over.ndim - 1)
-    least, largest, weights = (each.reshape(shape) for each in (*ratios.ends, ratios.weights))
+    least, largest, weights = (column.reshape(shape) for column in (*ratios.ends, ratios.weights))
     constant, variances = least == largest, np.split(_variances(released, table, ratios), 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = over / under
     below, above = fieller(over - least * under, largest * under - over, variances, weights, quantile)
     rounding = 8 * EPS * (np.abs(quotient) + np.abs(least) + np.abs(largest))
     low, high = (quotient + np.where(constant, 1.0, largest - least) * off for off in (below, above))
-    intervals = [np.where(constant, least, each) for each in (quotient, low - rounding, high + rounding)]
+    intervals = [np.where(constant, least, end) for end in (quotient, low - rounding, high + rounding)]
     names, cells = _others(released, table, ratios.axis)
     domain, _ = _asked(released, table)
     side = domain.names[ratios.axis]

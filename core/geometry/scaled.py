@@ -111,12 +111,12 @@ class ScaledToeplitz:
         """Return the variance of each sum (n,), and what it may be higher by, relative."""
         fast = self._fast(self._terms(decay, False))
         with np.errstate(invalid="ignore"):
-            vague = np.flatnonzero(~(fast[1] <= VARIANCE_TOL * fast[0]))
-        terms = len(vague) * self.steps * len(self.scales)
+            rough = np.flatnonzero(~(fast[1] <= VARIANCE_TOL * fast[0]))
+        terms = len(rough) * self.steps * len(self.scales)
         if 0 < terms <= MAX_TERMS and self.steps <= MAX_SUBSTITUTIONS and self.steps * self.width <= MAX_TERMS // 4:
             exact = self._terms(decay, True)
-            for start in range(0, len(vague), CHUNK):
-                some = vague[start : start + CHUNK]
+            for start in range(0, len(rough), CHUNK):
+                some = rough[start : start + CHUNK]
                 fast[0][some], fast[1][some] = _term_by_term(exact, some)
         variances, off = fast
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -264,14 +264,14 @@ def _of_positive(numbers: Array, series: Array) -> tuple[Array, Array]:
     product, rounding = product_of_series(numbers, series, count)
     rounding += POWERS * float(np.linalg.norm(numbers) * np.linalg.norm(series))
     product = np.abs(product)
-    vague = np.flatnonzero(rounding > COST_TOL * product)
-    if not len(vague) or len(vague) * width > MAX_TERMS:
+    rough = np.flatnonzero(rounding > COST_TOL * product)
+    if not len(rough) or len(rough) * width > MAX_TERMS:
         return product, rounding
-    for part in np.split(vague, np.flatnonzero(np.diff(vague) > 1) + 1):
+    for part in np.split(rough, np.flatnonzero(np.diff(rough) > 1) + 1):
         start, stop = int(part[0]), int(part[-1]) + 1
         first = max(start - width + 1, 0)
         product[start:stop] = np.convolve(numbers[first:stop], series)[start - first : stop - first]
-    rounding[vague] = (width + 4) * POWERS * product[vague]
+    rounding[rough] = (width + 4) * POWERS * product[rough]
     return product, rounding
 
 

@@ -88,9 +88,9 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
 
 def _remaining_costs(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) -> Array:
     """Return what neighbours cost beyond the common part (s,), rounded up."""
-    stated, least = mechanism.profile, common.least_profile
-    proven = np.isfinite(stated) & ((least > 0) | (common.profile == 0))
-    return np.where(proven, np.where(proven, stated, 0.0) - least, 0.0)
+    upper, lower = mechanism.profile, common.least_profile
+    proven = np.isfinite(upper) & ((lower > 0) | (common.profile == 0))
+    return np.where(proven, np.where(proven, upper, 0.0) - lower, 0.0)
 
 
 def residual(mechanism: object, common: object, tol: float = TOLERANCE) -> Any:
