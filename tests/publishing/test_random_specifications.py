@@ -102,3 +102,14 @@ def test_a_sum_beside_a_total_that_nobody_changes(neighbours: str) -> None:
     released = dm.plan_release(asked.planned(ours)).draw({(0, 1): counts})
     assert released.variances("t") == pytest.approx(4.0, rel=1e-4)
     assert released.estimates("t").ravel() == pytest.approx(np.arange(4) @ counts, abs=20)
+
+
+@pytest.mark.parametrize("ask", ["values", ["total"], ["sum"], ["sum", "total"], ["sum", "0..1", "total"], "prefixes"])
+@pytest.mark.parametrize("others", [{}, {"sex": ["f", "m"]}])
+def test_what_no_neighbour_changes_is_refused_alike(ask: Any, others: dict[str, Any]) -> None:
+    """One query or several: nothing has a price, and the message says what to do."""
+    tables = [{"name": "t", "ask": {"income": ask}, "variance": 4.0}]
+    attributes = {"income": {"from": 0, "to": 3}} | others
+    stated = {"attributes": attributes, "tables": tables, "neighbours": "replace within income"}
+    with pytest.raises(dm.errors.InvalidInputError, match="none does, so every answer .* publish the sums as they are"):
+        dm.Specification.of(stated).problem()
