@@ -177,15 +177,16 @@ class TableBlocks:
     ) -> Any:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts.
 
-        Refuse noise on a block that is that of several mechanisms, and that rounding changes by more than `ALIKE`.
+        Refuse noise on a block that is that of several mechanisms, and that rounding changes by more than `ALIKE`: by
+        more than a hundredth if neighbours leave sums as they are, which have next to no noise.
         """
-        pieces = {}
+        pieces, limit = {}, ALIKE if self._blank.fixed is None else 0.01
         for key, (rows, covariance) in noise.items():
             moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
             values = inverse @ covariance @ inverse.T
             share = _rounding_share(triangle, covariance, values)
-            if len(rows) > 1 and key in stood_for and not max(share, stood_for[key].equivalence_error()) <= ALIKE:
+            if len(rows) > 1 and key in stood_for and not max(share, stood_for[key].equivalence_error()) <= limit:
                 raise InvalidInputError(
                     f"mechanisms have noise of so different sizes on {self._blank._named(key)} that rounding hides the "
                     "lesser one: use them one by one, without a mechanism that stands for them together"
@@ -198,6 +199,8 @@ class TableBlocks:
 
 def _rounding_share(triangle: Array, covariance: Array, values: Array) -> float:
     """Return by which share costs and variances may be off where ``T V T' = Σ`` for computed V; infinite if unknown."""
+    if not len(covariance):
+        return 0.0
     factor = linalg.cholesky(covariance)
     if factor is None:
         return np.inf
