@@ -176,6 +176,28 @@ def test_tables(level: float) -> None:
     assert abs(Fraction(both.variance_of({"age": [1, 0, 0], "sex": [1, 0]})) - variance) <= variance / 10**6
 
 
+@pytest.mark.parametrize("ratio", [1.0, 1e6, 1e12, 1e16, 1e20])
+def test_tables_with_several_classes(ratio: float) -> None:
+    """Blocks of several coordinates hold the noise of both, next to each other."""
+    domain = dm.Domain({"age": 4, "sex": 2})
+    prefixes = dm.workloads.union(domain, {"up to": {"age": dm.workloads.prefix(4), "sex": None}})
+    values = dm.workloads.union(domain, {"ages": {"age": None}, "sexes": {"sex": None}})
+    first = dm.BlockMechanism.of_tables(prefixes)
+    second = dm.BlockMechanism.of_tables(values).scaled(ratio)
+    together = first.dense().stack(second.dense())
+    try:
+        both = first.compose(second)
+    except dm.errors.InvalidInputError as error:
+        assert "rounding hides" in str(error) and ratio > 1e10
+        return
+    assert both.squared_privacy_cost >= max(first.squared_privacy_cost, float(np.max(together.profile)) * (1 - 1e-15))
+    written = both.dense()
+    for queries in (prefixes, values):
+        with contextlib.suppress(dm.errors.InvalidInputError):
+            true = together.variances(dm.Workload(queries.dense()))
+            assert written.variances(dm.Workload(queries.dense())) == pytest.approx(true, rel=1e-6)
+
+
 @pytest.mark.parametrize("correlation", [0.5, 1 - 1e-6, 1 - 1e-12])
 def test_products(correlation: float) -> None:
     noises = np.array([[1, correlation], [correlation, 1]]), np.diag([1.0, 1e-8])
