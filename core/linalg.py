@@ -177,10 +177,11 @@ def _rank_of_singular_values(values: Array, matrix: Array) -> int:
 
 def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "workload") -> Array:
     """Return L (m, k) with ``L @ basis = matrix``; refuse a row outside the row space, naming it."""
-    orthonormal, triangle = scipy.linalg.qr(basis.T, mode="economic", check_finite=False)
-    coordinates = matrix @ orthonormal
-    residual = np.linalg.norm(matrix - coordinates @ orthonormal.T, axis=1)
-    outside = np.flatnonzero(residual > SPAN_TOLERANCE * np.linalg.norm(matrix, axis=1))
+    units, orthonormal, triangle = row_factors(basis)
+    scaled = matrix * units
+    coordinates = scaled @ orthonormal
+    residual = np.linalg.norm(scaled - coordinates @ orthonormal.T, axis=1)
+    outside = np.flatnonzero(residual > SPAN_TOLERANCE * np.linalg.norm(scaled, axis=1))
     if outside.size:
         raise InvalidInputError(
             f"{what}: query {names[outside[0]]!r} lies outside the row space of the basis "
@@ -188,6 +189,28 @@ def represent(matrix: Array, basis: Array, names: tuple[str, ...], what: str = "
         )
     solved = scipy.linalg.solve_triangular(triangle, coordinates.T, check_finite=False)
     return np.ascontiguousarray(solved.T)
+
+
+def row_factors(rows: Array) -> tuple[Array, Array, Array]:
+    """Return units u (d,), Q (d, k) and a triangle R (k, k) with ``diag(u) rows' = Q R``, of independent rows.
+
+    The units are 1, or powers of 2 that make the columns alike where the triangle would be singular up to rounding.
+    Raises `InvalidInputError` for rows that differ by rounding alone in both.
+    """
+    units = np.ones(rows.shape[1])
+    for _ in range(2):
+        orthonormal, triangle = scipy.linalg.qr((rows * units).T, mode="economic", check_finite=False)
+        sizes = np.abs(np.diagonal(triangle))
+        if np.all(sizes > 8 * max(rows.shape) * EPS * np.linalg.norm(triangle, axis=0)):
+            return units, orthonormal, triangle
+        largest = np.abs(rows).max(axis=0)
+        units = np.where(largest > 0, np.ldexp(1.0, -np.frexp(largest)[1]), 1.0)
+    if not np.all(sizes > 0):
+        raise InvalidInputError(
+            f"rows must be independent by more than rounding, these {len(rows)} are not: use fewer rows, or units in "
+            "which cells are of similar sizes"
+        )
+    return units, orthonormal, triangle
 
 
 def kronecker(factors: Sequence[Array]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -21,6 +21,7 @@ from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
+from dualmech.mechanisms.costs import ALIKE, equivalence_error
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing.dense import AnsweredRows
@@ -28,6 +29,7 @@ from dualmech.publishing.publication import Publication, ReleasePlan, truncation
 from dualmech.publishing.tables import AnsweredTables, still_rows
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
+from dualmech.verified import Enclosure
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import Table, UnionWorkload
@@ -324,7 +326,9 @@ class LeastSquares:
     range: Array  # (…, r) orthonormal columns: whitened answers that some data have
 
     @classmethod
-    def of(cls, exact: Sequence[Array], noisy: Sequence[tuple[Array, Array]]) -> LeastSquares:
+    def of(
+        cls, exact: Sequence[Array], noisy: Sequence[tuple[Array, Array]], orthonormal: bool = False
+    ) -> LeastSquares:
         """Return the combination of exact rows and of noisy rows with their covariance."""
         known, queries = np.vstack(exact), np.vstack([rows for rows, _ in noisy])
         size = linalg.row_rank(known) if len(known) else 0
@@ -339,14 +343,10 @@ class LeastSquares:
         rows, noise, fit = np.zeros((0, known.shape[1])), np.zeros((0, 0)), np.zeros((0, len(queries)))
         directions = np.zeros((len(queries), 0))
         if rank:
-            directions, sizes, right = linalg.svd(whiten @ left)
-            directions = directions[:, :rank]
-            rows, fit = right[:rank], directions.T @ whiten / sizes[:rank, None]
-            noise = np.diag(sizes[:rank] ** -2.0)
-            if rank == rows.shape[1]:  # the cells themselves
-                fit, noise, rows = rows.T @ fit, rows.T @ noise @ rows, np.eye(rank)
+            covariance = scipy.linalg.block_diag(*(noise for _, noise in noisy if len(noise)))
+            rows, noise, fit, directions = _fitted(queries, left, covariance, whiten, rank, orthonormal)
         from_exact = np.asarray(np.linalg.pinv(known @ shares) if size else np.zeros((0, len(known))))
-        return cls(chosen, rows, (noise + noise.T) / 2, from_exact, fit, queries @ shares, whiten, directions)
+        return cls(chosen, rows, noise, from_exact, fit, queries @ shares, whiten, directions)
 
     def solve(self, known: Array, noisy: Array) -> tuple[Array, Array]:
         """Return values of `exact` (e, n) and estimates of `rows` (r, n) from answers, a column for each copy."""
@@ -364,6 +364,58 @@ class LeastSquares:
         """Return the largest relative difference of exact answers from what all of them say together."""
         shares = exact @ np.linalg.pinv(self.exact) if len(self.exact) else np.zeros((len(exact), 0))
         return float(np.max(np.abs(known - shares @ values), initial=0.0) / max(np.abs(known).max(initial=0.0), 1.0))
+
+
+def _fitted(
+    queries: Array, left: Array, covariance: Array, whiten: Array, rank: int, orthonormal: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Return independent rows, the covariance of their estimate, its map from noisy answers, and the range.
+
+    The range is an orthonormal basis of the whitened answers that some data have.
+
+    Rows are the cells, if all of these are estimated and doubles hold their covariance, else orthonormal ones, or those
+    of a triangle with unit noise. The longest rows come first: then the errors of a row are relative to that row,
+    however accurate others are.
+    Raises `InvalidInputError` where no rows and noise are proven to be worth as much as all answers.
+    """
+    scaled = whiten @ left
+    order = np.argsort(-np.linalg.norm(scaled, axis=1), kind="stable")
+    turned, triangle, columns = scipy.linalg.qr(scaled[order], mode="economic", pivoting=True, check_finite=False)
+    rows, directions = np.zeros((rank, left.shape[1])), np.zeros((len(left), rank))
+    rows[:, columns], directions[order] = triangle[:rank], turned[:, :rank]
+    fit = directions.T @ whiten
+    for stated, noise, shares in _forms(rows, orthonormal):
+        estimate = shares @ fit
+        off = (Enclosure.of(estimate) @ Enclosure.of(left) - Enclosure.of(stated)).high
+        estimate = estimate - off @ np.linalg.pinv(stated) @ estimate
+        error = equivalence_error((queries, covariance), (stated, noise))
+        if max(error, _excess(estimate, covariance, noise)) <= ALIKE:
+            return stated, noise, estimate, directions
+    raise InvalidInputError(
+        "releases have noise of so different sizes that rounding hides the least: publish them side by side"
+    )
+
+
+def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield other rows of the same span, the covariance of unit noise on rows in these, and the map to them."""
+    if rows.shape[0] == rows.shape[1]:
+        inverse = np.asarray(np.linalg.inv(rows), dtype=np.float64)
+        noise = inverse @ inverse.T
+        yield np.eye(len(rows)), (noise + noise.T) / 2, inverse
+    if orthonormal:
+        left, sizes, right = linalg.svd(rows)
+        yield right, np.diag(sizes**-2.0), left.T / sizes[:, None]
+    else:
+        yield rows, np.eye(len(rows)), np.eye(len(rows))
+
+
+def _excess(fit: Array, covariance: Array, noise: Array) -> float:
+    """Return by which share variances of the estimates that are computed differ from those that are stated."""
+    factor = linalg.cholesky(noise)
+    if factor is None:
+        return np.inf
+    spread = scipy.linalg.solve_triangular(factor, fit, trans="T", check_finite=False)
+    return float(np.linalg.norm(spread @ covariance @ spread.T - np.eye(len(noise)), 2))
 
 
 def _require_same_records(off: float, names: Sequence[str]) -> None:
@@ -477,7 +529,7 @@ class BlockFit:
             beyonds.append(beyond)
             exact.append(still @ piece.moves)
             noisy.append((beyond @ piece.moves, (noise + noise.T) / 2))
-        fit = LeastSquares.of(exact, noisy)
+        fit = LeastSquares.of(exact, noisy, orthonormal=True)
         span = linalg.row_space(fit.exact) if len(fit.exact) else fit.exact
         silent = np.eye(len(span)) * (least if len(span) else 1.0)
         covariance = scipy.linalg.block_diag(silent, fit.covariance)[-(len(span) + len(fit.rows)) :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +12,8 @@ import numpy as np
 from dualmech import validate
 from dualmech.accounting import level_of, normal_quantile
 from dualmech.errors import InvalidInputError
+from dualmech.linalg import EPS
+from dualmech.mechanisms.costs import LEAST_TOLD
 from dualmech.validate import Array
 from dualmech.workloads.asking import MOST
 from dualmech.workloads.attributes import Attribute
@@ -57,6 +59,32 @@ class Ratios:
     under: Array  # (r, k) denominators
     divided: Array  # (r, n) the queries of the numerators on the attribute
     dividing: Array  # (r, n) the queries of the denominators
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        """Least and largest value a and b of each quotient, each (r,): those of its records."""
+        counted = self.dividing > 0
+        values = np.where(counted, self.divided / np.where(counted, self.dividing, 1.0), np.nan)
+        return np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+
+    @property
+    def parts(self) -> tuple[Array, Array]:
+        """The queries ``over - a under`` and ``b under - over``, each (r, n), of which the first has a share τ.
+
+        The quotient is ``a + (b - a) τ``. If all records have the same value, ``a = b``, both are the denominator.
+        """
+        least, largest = (end[:, None] for end in self.ends)
+        constant = least == largest
+        return (
+            np.where(constant, self.dividing, self.divided - least * self.dividing),
+            np.where(constant, self.dividing, largest * self.dividing - self.divided),
+        )
+
+    @property
+    def weights(self) -> Array:
+        """Powers of 2 (r,) by which the second parts are about as large as the first."""
+        first, second = (np.linalg.norm(rows, axis=1) for rows in self.parts)
+        return np.ldexp(1.0, np.frexp(first / second)[1] - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,18 +137,16 @@ def farthest(planned: Publication, table: str, kind: str, count: float, level: f
     further from it than ``z max(√v(a), √v(b)) / count``; nor where the denominator comes out larger.
     Raises `InvalidInputError` for a quantile, and a table that does not ask what this needs.
     """
-    parts = _needed(planned, table, kind)
-    if isinstance(parts, Sums):
+    ratios = _needed(planned, table, kind)
+    if isinstance(ratios, Sums):
         raise InvalidInputError(f"expected is for shares and means, got {kind!r} of {table!r}")
     quantile = planned.quantile if level is None else normal_quantile(validate.probability(level=level))
-    one, two, both = np.split(_variances(planned, table, parts), 3)
-    counted = parts.dividing > 0
-    values = np.where(counted, parts.divided / np.where(counted, parts.dividing, 1.0), np.nan)
-    ends = (np.nanmin(values, axis=1), np.nanmax(values, axis=1))
-    shape = (-1,) + (1,) * (one.ndim - 1)
-    spread = [one - (both - one - two) * end.reshape(shape) + end.reshape(shape) ** 2 * two for end in ends]
-    largest = max(0.0, *(float(array.max()) for array in spread))  # 0 but for rounding where a row is divided by itself
-    return float(quantile * np.sqrt(largest)) / validate.positive_number(count=count)
+    variances = np.split(_variances(planned, table, ratios), 3)
+    _, error = _covariance(variances, ratios.weights.reshape((-1,) + (1,) * (variances[0].ndim - 1)))
+    least, largest = ratios.ends
+    at_ends = np.maximum(*variances[:2]) * (1 + LEAST_TOLD) + error / 2
+    varying = at_ends[least < largest]
+    return float(quantile * np.sqrt(varying.max(initial=0.0))) / validate.positive_number(count=count)
 
 
 def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
@@ -194,13 +220,14 @@ def _sums(domain: Domain, queries: Mapping[int, Queries], share: float) -> Sums 
 
 
 def _variances(released: Publication, table: str, wanted: Ratios | Sums) -> Array:
-    """Return the variances of sums less a share; of numerators, denominators, both added; an attribute's axis first."""
+    """Return the variances of sums less a share, or of both parts of quotients and their weighted sum, axis first."""
     domain, queries = _asked(released, table)
     axis = wanted.axis
     if isinstance(wanted, Sums):
         rows = wanted.less_share
     else:
-        rows = np.vstack([wanted.divided, wanted.dividing, wanted.divided + wanted.dividing])
+        first, second = wanted.parts
+        rows = np.vstack([first, second, first + wanted.weights[:, None] * second])
     derived_table = Table("derived", tuple(sorted((queries | {axis: Workload(rows)}).items())))
     workload, mechanism = UnionWorkload(domain, [derived_table]), released.drawn.mechanism
     if released.drawn.by_table:
@@ -231,10 +258,15 @@ def _quotients(
 ) -> tuple[list[str], list[Any]]:
     estimates = _along(released, table, ratios.axis)
     over, under = (np.tensordot(rows, estimates, axes=1) for rows in (ratios.over, ratios.under))
-    count = len(ratios.divided)
-    spread = _variances(released, table, ratios)
-    one, two, both = spread[:count], spread[count : 2 * count], spread[2 * count :]
-    intervals = fieller(over, under, one, two, (both - one - two) / 2, quantile)
+    count, shape = len(ratios.divided), (-1,) + (1,) * (over.ndim - 1)
+    least, largest, weights = (column.reshape(shape) for column in (*ratios.ends, ratios.weights))
+    constant, variances = least == largest, np.split(_variances(released, table, ratios), 3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = over / under
+    below, above = fieller(over - least * under, largest * under - over, variances, weights, quantile)
+    rounding = 8 * EPS * (np.abs(quotient) + np.abs(least) + np.abs(largest))
+    low, high = (quotient + np.where(constant, 1.0, largest - least) * off for off in (below, above))
+    intervals = [np.where(constant, least, end) for end in (quotient, low - rounding, high + rounding)]
     names, cells = _others(released, table, ratios.axis)
     domain, _ = _asked(released, table)
     side = domain.names[ratios.axis]
@@ -251,30 +283,43 @@ def _quotients(
 
 
 def fieller(
-    over: Array, under: Array, over_variance: Array, under_variance: Array, covariance: Array, quantile: float
-) -> tuple[Array, Array, Array]:
-    """Return quotients of two answers and an interval for each, by Fieller's theorem (1954).
+    first: Array, second: Array, variances: Sequence[Array], weights: Array, quantile: float
+) -> tuple[Array, Array]:
+    """Return how far an interval goes below and above the share ``first / (first + second)``, by Fieller (1954).
 
-    The interval has every θ for which ``over - θ under`` is no further from 0 than its noise goes: all numbers where
-    the denominator cannot be told from 0. So it holds at the level of normal noise, however near 0 the denominator.
+    The interval has every τ for which ``D(τ) = (1 - τ) first - τ second`` is no further from 0 than its noise goes: all
+    numbers where the sum T of both cannot be told from 0. So it holds at the level of normal noise, however near 0 T
+    is. With the share τ₀, v the variance of ``D(τ₀)`` and ``g = Cov(-D(τ₀), T)`` it has all ``τ₀ + δ`` with
+    ``(T² - z² Var T) δ² - 2 z² g δ ≤ z² v``. No term of its discriminant is negative, so that nothing cancels.
+    `variances` are those of first, second and ``first + weight · second``; v is rounded up by what these are off by.
 
     Examples
     --------
     >>> import numpy as np
-    >>> one = np.ones(1)
-    >>> [float(each[0].round(4)) for each in fieller(50 * one, 100 * one, one, one, 0 * one, 2.0)]
-    [0.5, 0.4778, 0.5226]
+    >>> below, above = fieller(np.array([50.0]), np.array([50.0]), np.array([[1.0], [1.0], [2.0]]), np.ones(1), 2.0)
+    >>> bool(np.allclose(above, 2 * 0.5**0.5 / 100, rtol=1e-3)), bool(np.allclose(below, -above))
+    (True, True)
     """
-    square = quantile**2
-    leading = under**2 - square * under_variance
-    middle = over * under - square * covariance
-    rest = over**2 - square * over_variance
+    square, total, (one, two, _) = quantile**2, first + second, variances
+    shared, error = _covariance(variances, weights)
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = np.sqrt(np.maximum(middle**2 - leading * rest, 0.0))
-        low, high = (middle - half) / leading, (middle + half) / leading
-        quotient = over / under
-    bounded = leading > 0
-    return quotient, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+        share, rest = first / total, second / total
+        spread = (1 + LEAST_TOLD) * (rest**2 * one + share**2 * two) + 2 * np.abs(share * rest) * error
+        spread -= 2 * share * rest * shared
+        slope = square * (share * (shared + two) - rest * (shared + one))
+        leading = total**2 - square * (one + 2 * shared + two)
+        longer = np.abs(slope) + np.sqrt(slope**2 + square * leading * spread)
+        far, near = longer / leading, np.where(longer > 0, square * spread / longer, 0.0)
+    bounded, upwards = leading > 0, slope >= 0
+    below, above = np.where(upwards, near, far), np.where(upwards, far, near)
+    return np.where(bounded, -below, -np.inf), np.where(bounded, above, np.inf)
+
+
+def _covariance(variances: Sequence[Array], weights: Array) -> tuple[Array, Array]:
+    """Return the covariance of two answers, and its error, from their variances and that of their weighted sum."""
+    one, two, both = variances
+    two = weights**2 * two
+    return (both - one - two) / (2 * weights), LEAST_TOLD * (both + one + two) / (2 * weights)
 
 
 def _quantiles(

@@ -166,7 +166,7 @@ def _of_pairs(
     mechanism: BlockMechanism, pairs: Pairs, key: Key, rows: Integers, cells: np.typing.NDArray[np.intp]
 ) -> Exact:
     """Return twice what each kind of pairs costs in some rows of a block: squares and inner products, as they count."""
-    places = np.full(1 + max(int(pairs.first.max()), int(pairs.second.max())), len(cells))
+    places = np.full(1 + int(max(cells.max(), pairs.first.max(initial=0), pairs.second.max(initial=0))), len(cells))
     places[cells] = np.arange(len(cells))
     columns = np.hstack([rows, np.zeros((len(rows), 1), dtype=np.int64)])  # the last for cells that it does not see
     one, two, same = places[pairs.first], places[pairs.second], _same(mechanism, key)
@@ -206,7 +206,7 @@ def _moved_part(mechanism: BlockMechanism, key: Key) -> Moved | None:
     def moved(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         spread = rows.reshape(len(rows), *sizes)
         first = tuple(slice(0, 1) if place in free else slice(None) for place in range(len(sizes) + 1))
-        return np.asarray((spread - spread[first]).reshape(len(rows), -1))
+        return np.asarray((spread - spread[first]).reshape(len(rows), math.prod(sizes)))
 
     return moved
 

@@ -96,7 +96,8 @@ def posterior_variances(
         return _flat_variances(workload, known)
     spread = _prior_factor(prior, cells)
     informed = known.standardize().query_matrix @ spread
-    factor = scipy.linalg.cholesky(np.eye(spread.shape[1]) + informed.T @ informed, check_finite=False)
+    factor = scipy.linalg.qr(np.vstack([informed, np.eye(spread.shape[1])]), mode="r", check_finite=False)[0]
+    factor = factor[: spread.shape[1]]
     half = scipy.linalg.solve_triangular(factor, (workload.matrix @ spread).T, trans="T", check_finite=False)
     return np.einsum("rj,rj->j", half, half)
 

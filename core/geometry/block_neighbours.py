@@ -345,7 +345,7 @@ def _several(pairs: Pairs, key: Key, cells: Index, moves: Array) -> tuple[Array,
 
     The squares of a pair's columns add up to its quadratic form.
     """
-    places = np.full(1 + max(pairs.first.max(), pairs.second.max()), -1)
+    places = np.full(1 + int(max(cells.max(), pairs.first.max(initial=0), pairs.second.max(initial=0))), -1)
     places[cells] = np.arange(len(cells))
     one, two, apart = places[pairs.first], places[pairs.second], pairs.apart(key)
     both = (one >= 0) & (two >= 0)

@@ -71,6 +71,10 @@ class Causal(Protocol):
     def matrix(self) -> Array:
         """Return C (n, n)."""
 
+    @property
+    def entry_error(self) -> float:
+        """Largest relative error of an entry of the computed `matrix`."""
+
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from one another."""
 
@@ -158,6 +162,11 @@ class Tree:
             "a binary tree is judged on plain running sums alone: it decodes as it goes, not by least squares"
         )
 
+    @property
+    def entry_error(self) -> float:
+        """0: there is no matrix."""
+        return 0.0
+
     def recurrence(self, level: float) -> Recurrence:
         """Refuse: a step may complete several blocks, each with noise of its own."""
         raise InvalidInputError(
@@ -198,24 +207,21 @@ def largest_of(squares: Array, steps: int) -> tuple[float, float]:
     return largest, summing(steps) * largest
 
 
-def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tuple[float, bool, float] | None:
-    """Return what no person exceeds with unit noise, whether one costs as much, and what one costs; None if unknown.
+def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tuple[float, float] | None:
+    """Return what no person exceeds with unit noise, and what one costs; None if unknown.
 
     Of parts exactly so far apart, or, with `at_least`, at least; of any signs, and vectors of norm at most 1.
     """
     most = min(times, -(-strategy.steps // apart))
+    costs, off = strategy.costs()
+    least = np.maximum(costs - off, 0.0)
     if at_least and strategy.width <= apart:
-        costs, off = strategy.costs()
-        upper, _ = largest_diagonal(costs + off, most, apart)
-        _, lower = largest_diagonal(np.maximum(costs - off, 0.0), most, apart)
-        return upper, True, lower
+        return largest_diagonal(costs + off, most, apart)[0], largest_diagonal(least, most, apart)[1]
     if at_least and not strategy.decreasing:
         return None
     upper, hidden = strategy.participation(most, apart)
-    if strategy.nonnegative:
-        return upper + hidden, True, upper - hidden
-    costs, off = strategy.costs()
-    return upper + hidden, False, _one_phase(costs - off, most, apart)
+    lower = _one_phase(least, most, apart)
+    return upper + hidden, max(upper - hidden, lower) if strategy.nonnegative else lower
 
 
 def _one_phase(costs: Array, times: int, apart: int) -> float:
@@ -226,7 +232,7 @@ def _one_phase(costs: Array, times: int, apart: int) -> float:
     sums[times:] -= sums[:-times].copy()
     last, phase = np.unravel_index(np.argmax(sums), sums.shape)
     # Added again, for differences of long sums cancel.
-    return float(by_phase[max(last - times + 1, 0) : last + 1, phase].sum())
+    return float(by_phase[max(last - times + 1, 0) : last + 1, phase].sum()) * (1 - summing(len(costs)))
 
 
 def unit_forms(strategy: Causal, decay: float) -> EvaluatedForms | None:
@@ -325,6 +331,11 @@ class Banded:
     def matrix(self) -> Array:
         """Return C (n, n)."""
         return np.asarray(sum(np.diag(band[: self.steps - k], -k) for k, band in enumerate(self.bands)))
+
+    @property
+    def entry_error(self) -> float:
+        """0: the bands are the matrix."""
+        return 0.0
 
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from the b - 1 rows before."""
@@ -449,22 +460,31 @@ class Toeplitz:
         column[: len(self.coefficients)] = self.coefficients
         return np.asarray(scipy.linalg.toeplitz(column, np.zeros(self.steps)))
 
+    @property
+    def entry_error(self) -> float:
+        """0: the coefficients are the entries."""
+        return 0.0
+
     def recurrence(self, level: float) -> Recurrence:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows before as c has coefficients after c_0."""
         first, below = self.coefficients[0], self.coefficients[:0:-1]
         weights = np.broadcast_to(-below / first, (self.steps, len(below)))
         return EarlierRows((weights, np.broadcast_to(np.sqrt(level) / first, self.steps), np.ones(self.steps)))
 
-    def residual(self, series: Array, decay: float) -> Array:
-        """Return what ``|e|`` may be, coefficient by coefficient (n,)."""
+    def residual(self, series: Array, decay: float, direct: bool = False) -> Array:
+        """Return what ``|e|`` may be, coefficient by coefficient (n,); `direct`: with errors relative to its terms."""
         # In extended precision, where a machine has it: transforms of doubles would hide more than they find.
         shifted: Any = np.concatenate([self.coefficients, [0.0]]).astype(np.longdouble)
         shifted[1:] -= np.longdouble(decay) * self.coefficients
         with np.errstate(over="ignore", invalid="ignore"):
-            product, rounding = product_of_series(shifted[: self.steps], series.astype(np.longdouble), self.steps)
+            product, rounding = product_of_series(
+                shifted[: self.steps], series.astype(np.longdouble), self.steps, direct
+            )
             product[0] -= 1
             # What is subtracted has been rounded itself.
             off = np.finfo(np.longdouble).eps * float(np.linalg.norm(self.coefficients) * np.linalg.norm(series))
+            if direct and decay == 0:
+                off = np.finfo(np.longdouble).eps * (np.arange(self.steps) == 0)
             return np.asarray((np.abs(product) + rounding + off) * UPWARDS, dtype=np.float64) + np.finfo(float).tiny
 
     def _added(self, numbers: Array, times: int, apart: int) -> Array:
@@ -522,15 +542,22 @@ class Buffered(Toeplitz):
         crossed = np.abs(self.matrix()).T @ errors
         return shared, sizes + (crossed + crossed.T + errors.T @ errors) / summing(self.steps) * UPWARDS
 
+    @property
+    def entry_error(self) -> float:
+        """What a coefficient is off by, relative; infinite if one may be 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(self.rounding > 0, self.rounding / np.abs(self.coefficients), 0.0)
+        return float(np.max(shares))
+
     def participation(self, times: int, apart: int) -> tuple[float, float]:
         """Return the largest squared norm of a sum of columns of ``|C|``: of those from the first on."""
         total, unsure = (self._added(part, times, apart) for part in (np.abs(self.coefficients), self.rounding))
         largest, hidden = largest_of(total @ total, self.steps)
         return largest, hidden + float((2 * total + unsure) @ unsure) * (1 + summing(self.steps))
 
-    def residual(self, series: Array, decay: float) -> Array:
+    def residual(self, series: Array, decay: float, direct: bool = False) -> Array:
         """Return what ``|e|`` may be, coefficient by coefficient (n,), for the c that the buffers have."""
-        known = Toeplitz.residual(self, series, decay)
+        known = Toeplitz.residual(self, series, decay, direct)
         before = decay * np.concatenate([[0.0], series[:-1]])
         # (1 - β z) g is close to 1 / c, whose coefficients add up to much less than those of g.
         inverse = np.abs(series - before) + 2 * EPS * (np.abs(series) + np.abs(before))
@@ -543,13 +570,24 @@ class Buffered(Toeplitz):
         return Buffers(self.scales, self.decays, level, self.steps)
 
 
-def product_of_series(first: Array, second: Array, size: int) -> tuple[Array, Array]:
+def inverse_of_series(series: Array, size: int) -> Array:
+    """Return the first coefficients of the inverse of a series, by substitution."""
+    inverse, below = np.zeros(size), series[:0:-1]
+    inverse[0] = 1 / series[0]
+    for step in range(1, size):
+        count = min(step, len(below))
+        inverse[step] = -(below[len(below) - count :] @ inverse[step - count : step]) / series[0]
+    return inverse
+
+
+def product_of_series(first: Array, second: Array, size: int, direct: bool = False) -> tuple[Array, Array]:
     """Return the first coefficients of a product of two series, and what rounding may have changed of each.
 
-    In the precision of the series, which may be extended.
+    In the precision of the series, which may be extended. Of few terms, or `direct`, each error is relative to the
+    terms of its own coefficient; else all are relative to the norms of the series.
     """
     terms, eps = min(len(first), len(second)), float(np.finfo(first.dtype).eps)
-    if terms <= SHORT:
+    if terms <= SHORT or direct:
         product = np.convolve(first, second)[:size]
         rounding = (terms + 2) * eps * np.convolve(np.abs(first), np.abs(second))[:size]
     else:

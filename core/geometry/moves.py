@@ -19,7 +19,10 @@ from dualmech.workloads.domain import Domain
 
 CHUNK = 4096  # neighbours whose effect on the queries is written out at a time
 
-UNMOVED = "neighbours must change at least one query; none does, so every answer can be released exactly"
+UNMOVED = (
+    "neighbours must change at least one query; none does, so every answer can be released exactly: publish the sums "
+    "as they are, or state neighbours that change some, such as add-remove"
+)
 
 
 def as_neighbour_matrix(neighbours: NeighboursLike, cells: int, domain: Domain | None = None) -> Matrix | None:

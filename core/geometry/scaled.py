@@ -15,22 +15,33 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech.geometry.causal import (
     MOST_DEPARTURE,
     POWERS,
     EarlierRows,
     Toeplitz,
-    largest_of,
+    inverse_of_series,
     product_of_series,
     products_of,
     summing,
 )
 from dualmech.linalg import EPS
 from dualmech.validate import Array
+from dualmech.verified import UPWARDS
 from dualmech.workloads.streams import running_sums
+
+MAX_TERMS = 2**28  # largest number of terms that are summed one by one: about a second
+
+MAX_SUBSTITUTIONS = 2**16  # largest number of coefficients of an inverse that follow from one another
+
+COST_TOL, VARIANCE_TOL = 1e-9, 1e-7  # relative errors above which a fast product is computed again, term by term
+
+CHUNK = 64  # sums whose noise is written out together
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,31 +108,62 @@ class ScaledToeplitz:
         return self._shared(0)
 
     def variances(self, decay: float) -> tuple[Array, Array]:
-        """Return the variance of each sum (n,), and what it may be higher by, relative.
+        """Return the variance of each sum (n,), and what it may be higher by, relative."""
+        fast = self._fast(self._terms(decay, False))
+        with np.errstate(invalid="ignore"):
+            rough = np.flatnonzero(~(fast[1] <= VARIANCE_TOL * fast[0]))
+        terms = len(rough) * self.steps * len(self.scales)
+        if 0 < terms <= MAX_TERMS and self.steps <= MAX_SUBSTITUTIONS and self.steps * self.width <= MAX_TERMS // 4:
+            exact = self._terms(decay, True)
+            for start in range(0, len(rough), CHUNK):
+                some = rough[start : start + CHUNK]
+                fast[0][some], fast[1][some] = _term_by_term(exact, some)
+        variances, off = fast
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return variances, np.where(variances > 0, off / variances + 16 * POWERS, np.inf)
 
-        With T(h) for the inverse of T(c) and ``e = 1 - c h``, the true noise is that of h times ``D_r T(1 / (1 - e))
-        D_r⁻¹``, which is off the identity by ``Σ |e|`` over 1 less that, times the largest r over the least.
-        """
-        inverse = self.unscaled.answers(0.0)
-        terms = [(q, p, *_summed(inverse, powers, rate)) for q, p, powers, rate in self.columns.terms(decay)]
+    def _terms(self, decay: float, direct: bool) -> list[Term]:
+        """Return the terms of the noise, the inverse of c by substitution or by products of series."""
+        inverse, unsure = self._inverse(direct)
+        return [
+            (scale * q, p / self.rows, *_summed(inverse, unsure, powers, rate))
+            for scale, (q, p, powers, rate) in zip(self.scales, self.columns.terms(decay), strict=True)
+        ]
+
+    def _fast(self, terms: list[Term]) -> tuple[Array, Array]:
+        """Return the variances (n,) by products of series, and their error bounds."""
         variances, off = np.zeros(self.steps), np.zeros(self.steps)
+        if not _bounded(terms):
+            return variances, off + np.inf
         for first, second in itertools.combinations_with_replacement(range(len(terms)), 2):
             (q, p, series, _), (q_other, p_other, other, _) = terms[first], terms[second]
-            pair, numbers = series * other, p * p_other / self.rows**2
+            pair, numbers = series * other, p * p_other
             product, rounding = product_of_series(pair, numbers, self.steps)
-            factor = (1 + (first < second)) * self.scales[first] * self.scales[second] * q * q_other
+            factor = (1 + (first < second)) * q * q_other
             variances += factor * product
             norms = float(np.linalg.norm(pair) * np.linalg.norm(numbers))
             off += np.abs(factor) * (rounding + (8 + len(terms) ** 2) * POWERS * norms)
         moved = np.zeros(self.steps)
-        for (q, p, _, hidden), scale in zip(terms, self.scales, strict=True):
-            moved += np.abs(scale) * q * np.maximum.accumulate(p / self.rows) * np.sqrt(np.cumsum(hidden**2))
-        spread = np.maximum.accumulate(self.rows) / np.minimum.accumulate(self.rows)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            missed = np.cumsum(self.unscaled.residual(inverse, 0.0))
-            departed = 1 + spread * np.where(missed < MOST_DEPARTURE, missed / (1 - missed), np.inf)
-            higher = ((np.sqrt(variances + off) + moved) * departed) ** 2 / variances - 1
-        return variances, np.where(variances > 0, higher + 16 * POWERS, np.inf)
+        for q, p, _, unsure in terms:
+            moved += np.abs(q) * np.maximum.accumulate(p) * np.sqrt(np.cumsum(unsure**2))
+        return variances, off + moved * (2 * np.sqrt(np.maximum(variances, 0.0) + off) + moved)
+
+    def _inverse(self, direct: bool) -> tuple[Array, Array]:
+        """Return the coefficients h of 1 / c(z) (n,), and what each may be off by: all inf if unknown.
+
+        With ``e = 1 - c h`` for the computed h, the inverse is ``h + h E``, ``E = e + e E``. Its coefficients are at
+        most the largest ``|e_j|`` over ``1 - Σ |e_j|``, which ``|e| + |e| E`` makes smaller, entry by entry.
+        """
+        inverse = inverse_of_series(self.coefficients, self.steps) if direct else self.unscaled.answers(0.0)
+        missed = self.unscaled.residual(inverse, 0.0, direct)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            total = float(missed.sum())
+            if not total < MOST_DEPARTURE:
+                return inverse, np.full(self.steps, np.inf)
+            bound = np.maximum.accumulate(missed) / (1 - total) * UPWARDS
+            for _ in range(2):
+                bound = (missed + _at_most(missed, bound)) * UPWARDS
+            return inverse, _at_most(np.abs(inverse), bound)
 
     @property
     def nonnegative(self) -> bool:
@@ -150,8 +192,10 @@ class ScaledToeplitz:
             shared, unsure = self._shared(count * apart)
             total[: len(shared)] += 2 * _every(shared, times - count, apart)
             off[: len(shared)] += 2 * _every(unsure, times - count, apart)
-        largest, hidden = largest_of(total, self.steps)
-        return largest, hidden + float(off.max())
+        off += summing(self.steps) * total
+        largest = float(np.max(total - off))
+        middle = (float(np.max(total + off)) + largest) / 2
+        return middle, (middle - largest) * UPWARDS
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Draw the noise of the sums (n,)."""
@@ -163,6 +207,11 @@ class ScaledToeplitz:
         """Return C (n, n)."""
         return self.rows[:, None] * self.unscaled.matrix() / self.columns.values
 
+    @property
+    def entry_error(self) -> float:
+        """What a divisor of a column is off by, relative, and two roundings."""
+        return float(self.columns.rounding.max()) + 4 * EPS
+
     def recurrence(self, level: float) -> EarlierRows:
         """Return how the rows of ``√level C⁻¹ Z`` follow from as many rows as c has coefficients after c_0."""
         weights, scale, _ = self.unscaled.recurrence(level).tables
@@ -172,21 +221,72 @@ class ScaledToeplitz:
         """Return what ``|C|`` has in common in columns so far apart (n - lag,), and what rounding may hide of it."""
         sizes, columns, count = np.abs(self.coefficients), self.columns, self.steps - lag
         common = (sizes[: len(sizes) - lag] * sizes[lag:])[:count]
-        squares = self.rows[lag:] ** 2
-        product, rounding = product_of_series(squares[::-1], common, count)
+        product, rounding = _of_positive((self.rows[lag:] ** 2)[::-1], common)
         values, unsure = columns.values, columns.rounding
         divisors = values[:count] * values[lag:]
-        rounding = rounding[::-1] + POWERS * float(np.linalg.norm(squares) * np.linalg.norm(common))
-        shared = np.abs(product[::-1]) / divisors
+        shared = product[::-1] / divisors
         share = summing(self.steps) + 2 * (unsure[:count] + unsure[lag:])
-        return shared, rounding / divisors * (1 + share) + shared * share
+        return shared, rounding[::-1] / divisors * (1 + share) + shared * share
 
 
-def _summed(series: Array, powers: Array, decay: float) -> tuple[Array, Array]:
-    """Return sums with a decay of a series times powers (n,), and what rounding may hide of each."""
+Term: TypeAlias = tuple[Array, Array, Array, Array]
+"""``a q`` and ``p / r`` of a term of the noise, its series g, and what each coefficient of that is off by, all (n,)."""
+
+
+def _bounded(terms: list[Term]) -> bool:
+    """Return whether errors of all series are bounded."""
+    return all(bool(np.all(np.isfinite(part))) for term in terms for part in term[2:])
+
+
+def _term_by_term(terms: list[Term], some: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    """Return the variances of some sums, and their error bounds, from the noise that each has from every number."""
+    if not _bounded(terms):
+        return np.full(len(some), np.inf), np.full(len(some), np.inf)
+    steps = len(terms[0][0])
+    noise, off = np.zeros((len(some), steps)), np.zeros((len(some), steps))
+    for q, p, series, unsure in terms:
+        # Row j has the coefficients j, j - 1, …, 0, and zeros.
+        rows, errors = (
+            np.lib.stride_tricks.sliding_window_view(np.r_[part[::-1], np.zeros(steps)], steps)[steps - 1 - some]
+            for part in (series, unsure)
+        )
+        factors = q[some, None] * p
+        noise += factors * rows
+        off += np.abs(factors) * (errors + (len(terms) + 2) * POWERS * np.abs(rows))
+    variances = np.einsum("jk,jk->j", noise, noise)
+    unknown = np.einsum("jk,jk->j", 2 * np.abs(noise) + off, off)
+    return variances, (unknown + summing(steps) * variances) * UPWARDS
+
+
+def _of_positive(numbers: Array, series: Array) -> tuple[Array, Array]:
+    """Return as many coefficients of a product of non-negative series as `numbers` has, and their error bounds."""
+    count, width = len(numbers), len(series)
+    product, rounding = product_of_series(numbers, series, count)
+    rounding += POWERS * float(np.linalg.norm(numbers) * np.linalg.norm(series))
+    product = np.abs(product)
+    rough = np.flatnonzero(rounding > COST_TOL * product)
+    if not len(rough) or len(rough) * width > MAX_TERMS:
+        return product, rounding
+    for part in np.split(rough, np.flatnonzero(np.diff(rough) > 1) + 1):
+        start, stop = int(part[0]), int(part[-1]) + 1
+        first = max(start - width + 1, 0)
+        product[start:stop] = np.convolve(numbers[first:stop], series)[start - first : stop - first]
+    rounding[rough] = (width + 4) * POWERS * product[rough]
+    return product, rounding
+
+
+def _at_most(first: Array, second: Array) -> Array:
+    """Return upper bounds on the first coefficients of a product of non-negative series (n,)."""
+    product, rounding = product_of_series(first, second, len(first))
+    return np.asarray((np.abs(product) + rounding) * UPWARDS)
+
+
+def _summed(series: Array, unsure: Array, powers: Array, decay: float) -> tuple[Array, Array]:
+    """Return sums with a decay of a series times powers (n,), and what each may be off by."""
     terms = series * powers
     sums = running_sums(terms, decay)
-    return sums, running_sums(8 * EPS * np.abs(sums) + POWERS * np.abs(terms), decay) * (1 + summing(len(sums)))
+    rounding = 8 * EPS * np.abs(sums) + POWERS * np.abs(terms) + 2 * powers * unsure
+    return sums, running_sums(rounding, decay) * (1 + summing(len(sums)))
 
 
 def _every(numbers: Array, times: int, apart: int) -> Array:

@@ -576,7 +576,8 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             rows.append(self._released_rows(key, piece))
             covariances += [piece.covariance] * round(piece.copies)
         moves = None if self.neighbours is None else self.neighbours.matrix(cells, self.domain)
-        return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
+        written = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
+        return written.rounded_from(rows=16 * (len(self.symmetries) + 2) * linalg.EPS)
 
     @classmethod
     def _of_pieces(

@@ -218,6 +218,10 @@ class Piece:
         costs, rounding = copies * judged[1], copies * judged[2]
         return cls(moves, judged[0], triangle, weight, copies, costs, rounding, orbits, classed)
 
+    def costing(self, share: float) -> Piece:
+        """Return the same noise, with costs that are higher by a share."""
+        return replace(self, rounding=self.rounding + share * (self.costs + self.rounding))
+
     def scaled(self, factor: float) -> Piece:
         """Return all noise times a number."""
         return replace(
@@ -225,7 +229,7 @@ class Piece:
             covariance=self.covariance * factor,
             root=self.root * math.sqrt(factor),
             costs=self.costs / factor,
-            rounding=self.rounding / factor,
+            rounding=self.rounding / factor + 4 * linalg.EPS * (self.costs / factor),
         )
 
     @property

@@ -182,12 +182,13 @@ def require_told(
 ) -> Array:
     """Return variances that may be off by so much, absolute, as far as they can be told.
 
-    A variance is off by at most `LEAST_TOLD` of it, or it is rounded up: by a hundredth of it at most, and `FAINT` of
-    the largest, or of that of the `noise` that it is made of. Others are refused, but for answers that are `unmoved` by
-    all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by any amount.
+    A variance is off by at most `LEAST_TOLD` of it. If the `noise` that it is made of is stated, it may be rounded up:
+    by a hundredth of it at most, and `FAINT` of the largest, or of the noise. Others are refused, but for answers that
+    are `unmoved` by all neighbours: these have noise for the sake of a definite covariance alone, and are rounded up by
+    any amount.
     """
     certain = off <= LEAST_TOLD * variances
-    faint = ~certain & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
+    faint = ~certain & (noise > 0) & (off <= 0.01 * variances) & (off <= FAINT * variances.max(initial=noise))
     known = certain | faint | (off == 0) | unmoved
     if not np.all(known):
         worst = int(np.argmin(known))
@@ -227,11 +228,12 @@ def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Arr
     is ``z' C⁻¹ z``, ``z = T' B u``. Where no T does, few and small numbers are compared in fractions, and it is
     infinite for every other move that is not exactly zero.
     """
-    moves, rounding = (queries, np.zeros_like(queries)) if neighbours is None else product(queries, neighbours)
+    moves, rounding = _moves(queries, neighbours)
     noisy = np.diagonal(noise) > 0
     seen = np.any((moves != 0) | (rounding > 0), axis=0)
-    costs = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
-    if costs is not None:
+    judged = _by_factor(noise[np.ix_(noisy, noisy)], moves[noisy], rounding[noisy])
+    if judged is not None:
+        costs = _raised(*judged)
         silent = np.any((moves[~noisy] != 0) | (rounding[~noisy] > 0), axis=0)
         return np.where(silent, np.inf, costs)
     if len(noise) ** 2 * (len(noise) + moves.shape[1]) > MOST_EXACT:
@@ -239,10 +241,28 @@ def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Arr
     return _in_fractions(noise, queries, neighbours)
 
 
-def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
-    """Return the costs where a covariance is proven to be positive definite, else None."""
-    if not len(noise):
+def least_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
+    """Return lower bounds on ``(B u)' Σ⁻¹ (B u)`` for all pairs of neighbours u (s,), 0 where nothing is proven."""
+    moves, rounding = _moves(queries, neighbours)
+    costs = _by_factor(noise, moves, rounding) if np.all(np.diagonal(noise) > 0) else None
+    if costs is None:
         return np.zeros(moves.shape[1])
+    return np.maximum((costs[0] - costs[1] * UPWARDS) * (1 - 4 * UNIT), 0.0)
+
+
+def _moves(queries: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
+    """Return how neighbours change the answers (k, s), and the error of each entry."""
+    return (queries, np.zeros_like(queries)) if neighbours is None else product(queries, neighbours)
+
+
+def _raised(costs: Array, off: Array) -> Array:
+    return np.where(off > 0, (costs + off * UPWARDS) * (1 + 4 * UNIT), costs)
+
+
+def _by_factor(noise: Array, moves: Array, rounding: Array) -> tuple[Array, Array] | None:
+    """Return the costs and their errors where a covariance is proven to be positive definite, else None."""
+    if not len(noise):
+        return np.zeros(moves.shape[1]), np.zeros(moves.shape[1])
     scaled_noise, units = linalg.in_powers_of_two(noise)
     scaled = Enclosure.of(scaled_noise)
     whitening = linalg.whitened(scaled)
@@ -254,12 +274,12 @@ def _by_factor(noise: Array, moves: Array, rounding: Array) -> Array | None:
     terms = np.einsum("ki,ki->i", after.high, inverse.high @ after.high)
     squares = np.einsum("ki,ki->i", after.high, after.high)
     if linalg.is_identity(scaled.high) and not np.any(rounding) and np.all(before.high == np.rint(before.high)):
-        return np.where(squares <= 2**53, squares, squares * UPWARDS)  # sums of whole squares are exact
+        return squares, np.where(squares <= 2**53, 0.0, squares * (UPWARDS - 1))  # sums of whole squares are exact
     left = np.linalg.norm(np.abs(after.low) + after.radius, axis=0)
     length, reach = np.sqrt(squares), inverse.norm()
     off = left * (2 * length + left) * reach
     off += (2 * sum_rounding(len(noise)) * reach + float(np.linalg.norm(inverse.low + inverse.radius))) * squares
-    return np.asarray((terms + off * UPWARDS) * (1 + 4 * 2.0**-53))
+    return terms, off
 
 
 def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Array:
@@ -287,6 +307,42 @@ def _in_fractions(noise: Array, queries: Array, neighbours: Matrix | None) -> Ar
     return np.array([np.nextafter(float(cost), np.inf) if cost else 0.0 for cost in costs])
 
 
+Noisy = tuple[Array, Array]
+"""Rows B (k, d), and the covariance Σ (k, k) of the noise on them."""
+
+ALIKE = 1e-7
+"""Largest share by which costs of two mechanisms may differ for one to be stated as the other on other rows."""
+
+
+def equivalence_error(first: Noisy, second: Noisy) -> float:
+    """Return δ with ``|u'C u - u'D u| ≤ δ u'D u`` for all u in the span of the second's independent rows.
+
+    C and D are the cost matrices of the two. All is computed in twice the precision, on a basis X of the span on which
+    ``X'D X`` is nearly the identity; infinite if nothing is proven.
+    """
+    factor = linalg.cholesky(second[1])
+    if factor is None:
+        return np.inf
+    rows = scipy.linalg.solve_triangular(factor, second[0], trans="T", check_finite=False)
+    units, orthonormal, triangle = linalg.row_factors(rows)
+    basis = units[:, None] * scipy.linalg.solve_triangular(triangle, orthonormal.T, check_finite=False).T
+    forms = [_form(*noisy, basis) for noisy in (first, second)]
+    if forms[0] is None or forms[1] is None or (inverse := inverse_near_identity(forms[1])) is None:
+        return np.inf
+    return (forms[0] - forms[1]).norm() * inverse.norm() * UPWARDS
+
+
+def _form(queries: Array, noise: Array, basis: Array) -> Enclosure | None:
+    """Return ``X'B' Σ⁻¹ B X``; None where Σ is not proven to be positive definite."""
+    scaled, units = linalg.in_powers_of_two(noise)
+    whitening = linalg.whitened(Enclosure.of(scaled))
+    if whitening is None:
+        return None
+    root, inverse = whitening
+    answers = Enclosure.of(root.T) @ (Enclosure.of(queries * units[:, None]) @ Enclosure.of(basis))
+    return answers.T @ (inverse @ answers)
+
+
 def proven_variances(noise: Array, queries: Array, independent: bool, rows: Array) -> Array | None:
     """Return the variances of answers (m,) by generalised least squares; None where nothing proves them.
 
@@ -308,6 +364,10 @@ def proven_covariance(noise: Array, queries: Array, independent: bool, rows: Arr
 
 def _spread(noise: Array, queries: Array, independent: bool, rows: Array) -> tuple[Enclosure, Enclosure, float] | None:
     """Return ``L Σ`` and L, which map answers to the queries, and the largest variance of an answer."""
+    if independent and queries.shape[0] == queries.shape[1]:
+        # L with ``L B = W`` is that of ``B D`` and ``W D``: units of the cells are immaterial.
+        units = np.ldexp(1.0, -np.frexp(np.abs(queries).max(axis=0))[1])
+        queries, rows = queries * units, rows * units
     wanted = Enclosure.of(rows)
     if independent:
         known = PseudoInverse.of(queries).enclosed()

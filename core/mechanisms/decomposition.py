@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,11 +79,18 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
     return Decomposition(
         mechanism,
         common,
-        residual,
+        residual.rounded_from(partial(_remaining_costs, mechanism, common)) if len(rows) else residual,
         form.lift @ shares.T @ known.estimate,
         form.lift @ (directions.T * np.sqrt(left)),
         _leftover(mechanism),
     )
+
+
+def _remaining_costs(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) -> Array:
+    """Return what neighbours cost beyond the common part (s,), rounded up."""
+    upper, lower = mechanism.profile, common.least_profile
+    proven = np.isfinite(upper) & ((lower > 0) | (common.profile == 0))
+    return np.where(proven, np.where(proven, upper, 0.0) - lower, 0.0)
 
 
 def residual(mechanism: object, common: object, tol: float = TOLERANCE) -> Any:

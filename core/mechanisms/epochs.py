@@ -19,6 +19,7 @@ from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation, Relation
 from dualmech.validate import Array
+from dualmech.verified import UPWARDS
 from dualmech.workloads.base import Workload
 
 
@@ -63,6 +64,9 @@ class EpochsMechanism(NoiseByStep):
             rule = self.neighbours
             rule.phases(noise.steps)  # refused where they do not fit
             return np.array([noise.participation_cost(rule.times, rule.separation, rule.at_least).squared_cost])
+        origin, factor = noise._origin or (noise, 1.0)
+        if origin is not noise and isinstance(origin, LinearGaussianMechanism | CausalMechanism):
+            return np.asarray(self._costs(origin) / factor * UPWARDS)
         if noise.neighbours is not None or noise.releases_exactly:
             raise InvalidInputError("steps must have the default neighbours and release nothing exactly")
         phases = self.neighbours.phases(noise.query_matrix.shape[1])
@@ -70,7 +74,8 @@ class EpochsMechanism(NoiseByStep):
         costs = None if noise._singular else phase_costs(noise._covariance, noise.query_matrix, phases, self.neighbours)
         if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
-        return costs[1]
+        # Another origin is a mechanism of running sums, of which `noise` is the matrix.
+        return costs[1] if origin is noise else np.asarray(costs[1] / (1 - origin.matrix_error()) * UPWARDS)
 
     @property
     def profile(self) -> Array:

@@ -7,22 +7,26 @@ all have the symmetry of tables, each block has a small matrix, and no cell is e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
+from dualmech.mechanisms.costs import ALIKE
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
+from dualmech.verified import spectral_norm
 from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload, each_once
 
@@ -137,7 +141,8 @@ class TableBlocks:
             form = part.standard_form.queries
             if len(form):
                 joined[key] = form / self._roots_of(key), np.eye(len(form))
-        return self._made(joined)
+        stood_for = {key: part for key, part in zip(self.keys, parts, strict=True) if part.stands_for is not None}
+        return self._made(joined, stood_for)
 
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
         return TableDecomposition(
@@ -165,15 +170,42 @@ class TableBlocks:
         symmetries = self._blank.symmetries
         return math.prod(float(symmetries[axis].sizes[symmetries[axis].classes[component]]) for axis, component in key)
 
-    def _made(self, noise: dict[Key, tuple[Array, Array]]) -> Any:
-        """Return the mechanism that releases rows of the blocks with noise, in units of counts."""
-        pieces = {}
+    def _made(
+        self,
+        noise: dict[Key, tuple[Array, Array]],
+        stood_for: Mapping[Key, LinearGaussianMechanism] = MappingProxyType({}),
+    ) -> Any:
+        """Return the mechanism that releases rows of the blocks with noise, in units of counts.
+
+        Refuse noise on a block that is that of several mechanisms, and that rounding changes by more than `ALIKE`: by
+        more than a hundredth if neighbours leave sums as they are, which have next to no noise.
+        """
+        pieces, limit = {}, ALIKE if self._blank.fixed is None else 0.01
         for key, (rows, covariance) in noise.items():
             moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
-            values = inverse @ covariance @ inverse.T * self._values_of(key)
-            pieces[key] = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, (values + values.T) / 2)
+            values = inverse @ covariance @ inverse.T
+            share = _rounding_share(triangle, covariance, values)
+            if len(rows) > 1 and key in stood_for and not max(share, stood_for[key].equivalence_error()) <= limit:
+                raise InvalidInputError(
+                    f"mechanisms have noise of so different sizes on {self._blank._named(key)} that rounding hides the "
+                    "lesser one: use them one by one, without a mechanism that stands for them together"
+                )
+            values = (values + values.T) / 2 * self._values_of(key)
+            piece = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, values)
+            pieces[key] = piece.costing(min(share, ALIKE))
         return self._blank.with_pieces(pieces)
+
+
+def _rounding_share(triangle: Array, covariance: Array, values: Array) -> float:
+    """Return by which share costs and variances may be off where ``T V T' = Σ`` for computed V; infinite if unknown."""
+    if not len(covariance):
+        return 0.0
+    factor = linalg.cholesky(covariance)
+    if factor is None:
+        return np.inf
+    whitened = np.abs(scipy.linalg.solve_triangular(factor, triangle, trans="T", check_finite=False))
+    return 16 * (len(values) + 2) * linalg.EPS * spectral_norm(whitened @ np.abs(values) @ whitened.T)
 
 
 def _orthonormal(rows: Array) -> tuple[Array, Array]:
@@ -248,8 +280,9 @@ class Decomposition:
     @property
     def consistent(self) -> LinearGaussianMechanism:
         """The distribution of `combine` without a generator: the target less its contradictions."""
-        return LinearGaussianMechanism(
-            self.target.query_matrix, self.target.covariance() - self.leftover, self.target.neighbours
+        noise = self.target.covariance() - self.leftover
+        return LinearGaussianMechanism(self.target.query_matrix, noise, self.target.neighbours).standing_for(
+            self.target
         )
 
     def combine(

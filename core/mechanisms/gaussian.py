@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,8 @@ from dualmech.geometry.apart import largest_sums
 from dualmech.geometry.causal import EarlierRows
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import moves_between
-from dualmech.immutable import freeze
 from dualmech.mechanisms.noise import NoisyQueries, as_matrix
-from dualmech.mechanisms.privacy import ParticipationCost, cost_between
+from dualmech.mechanisms.privacy import MET, ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.neighbours import sign_patterns
 from dualmech.validate import Array, Matrix
@@ -101,8 +101,8 @@ def coordinates(queries: Array, rows: Array) -> Array:
     """Return T with ``T rows = queries``, for queries in the span of independent rows, whatever their units."""
     if not len(rows) or not len(queries):
         return np.zeros((len(queries), len(rows)))
-    orthonormal, triangle = scipy.linalg.qr(rows.T, mode="economic", check_finite=False)
-    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ queries.T, check_finite=False)
+    units, orthonormal, triangle = linalg.row_factors(rows)
+    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (queries * units).T, check_finite=False)
     return np.ascontiguousarray(solved.T)
 
 
@@ -277,6 +277,17 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         return EarlierRows.of_matrix(self.causal_strategy())
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
+        if self._origin is not None:
+            origin, factor = self._origin
+            known: ParticipationCost = origin.participation_cost(times, separation, at_least)
+            if factor == 1:
+                return known
+            share = 4 * linalg.EPS
+            return cost_between(known.squared_cost / factor * (1 + share), known.lower_bound / factor * (1 - share))
+        return self.own_participation_cost(times, separation, at_least)
+
+    def own_participation_cost(self, times: int, separation: int, at_least: bool) -> ParticipationCost:
+        """Return what `participation_cost` is by the two matrices alone."""
         most, apart = validate.size(times=times), validate.size(separation=separation)
         free = validate.boolean(at_least=at_least)
         if self.releases_exactly:
@@ -300,10 +311,10 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
         largest = together.multiply((sizes + sp.diags_array(costs + off)) @ together).sum(axis=0)
         # All of one sign, or the mean over all signs.
-        exact = bool(np.all(plus - minus >= -(more + less)))
-        shared = sp.coo_array((exact * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
+        alike = bool(np.all(plus - minus >= -(more + less)))
+        shared = sp.coo_array((alike * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
         least = together.multiply((shared + sp.diags_array(costs - off)) @ together).sum(axis=0).max()
-        return ParticipationCost(float(largest.max()) * UPWARDS, exact, max(float(least) * (2 - UPWARDS), 0.0))
+        return cost_between(float(largest.max()) * UPWARDS, max(float(least) * (2 - UPWARDS), 0.0))
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart."""
@@ -331,7 +342,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             raise InvalidInputError(
                 f"query_matrix must have {self.rank} independent rows of {cells} cells, got shape {other.shape}"
             )
-        return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours)
+        return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours).standing_for(self)
 
     def standardize(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism with unit noise on independent rows (CMN, algorithm 2).
@@ -343,7 +354,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """
         rows = without_tiny_entries(self.standard_form.queries)
         unit = LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
-        stated, reached = self.profile, unit.profile
+        stated, reached = self.profile if self.is_plain else self._own_profile(), unit.profile
         # What moves rows by their rounding alone is stated, but decides nothing.
         decides = np.isfinite(stated) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
         short = decides & (reached < stated)
@@ -355,12 +366,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             # Profiles are upper bounds: with longer rows less rounding may be added.
             longer = rows * np.sqrt(factor * (1 + 8 * (len(rows) + 1) * linalg.EPS))
             unit = LinearGaussianMechanism(longer, np.eye(len(rows)), self.neighbours)
-        return unit._stating(stated)
-
-    def _stating(self, profile: Array) -> LinearGaussianMechanism:
-        """Return this mechanism, which stands for one of such a profile and must not state less."""
-        self._profile = freeze(np.maximum(self.profile, profile))
-        return self
+        return unit.standing_for(self)
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
@@ -377,11 +383,14 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """
         mechanisms = (self, *map(as_matrix, others))
         check_comparable(mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))])
-        queries = np.vstack([mechanism.query_matrix for mechanism in mechanisms])
-        noise = scipy.linalg.block_diag(
-            *(mechanism.covariance() for mechanism in mechanisms if len(mechanism.covariance()))
-        )
-        return LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
+        parts = [mechanism.original() for mechanism in mechanisms]
+        queries = np.vstack([rows for rows, *_ in parts])
+        noise = scipy.linalg.block_diag(*(covariance for _, covariance, *_ in parts if len(covariance)))
+        together = LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
+        if all(mechanism.is_plain for mechanism in mechanisms):
+            return together
+        shares = np.max([part[2:] for part in parts], axis=0).tolist()
+        return together.rounded_from(partial(_added_profiles, mechanisms), *shares)
 
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return what this mechanism and others reveal together, on independent rows with unit noise.
@@ -397,12 +406,13 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             return both.standardize()
         reduced = LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
         hidden = np.isinf(both.profile) & np.isfinite(reduced.profile)
-        return both if np.any(hidden) else reduced._stating(both.profile)
+        return both if np.any(hidden) else reduced.standing_for(both)
 
     def scaled(self, factor: float) -> LinearGaussianMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
-        covariance = self._covariance * validate.positive_number(factor=factor)
-        return LinearGaussianMechanism(self.query_matrix, covariance, self.neighbours)
+        times = validate.positive_number(factor=factor)
+        made = LinearGaussianMechanism(self.query_matrix, self._covariance * times, self.neighbours)
+        return made.standing_for(self, times)
 
     def dense(self) -> LinearGaussianMechanism:
         """Return this mechanism: it is written out."""
@@ -447,12 +457,26 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return what a file holds of it, by name.
+
+        Raises `InvalidInputError` for matrices that cost less, by rounding, than the mechanism that they stand for.
+        """
+        if self._origin is not None and np.any(self._own_profile() < self.profile * (1 - MET)):
+            raise InvalidInputError(
+                "a file holds query_matrix and covariance, which cost less here than the mechanism that they were made "
+                "from, by rounding: save that one"
+            )
         return {"query_matrix": self.query_matrix, "covariance": self._covariance, "neighbours": self.neighbours}
 
     def __repr__(self) -> str:
         rows, cells = self.query_matrix.shape
         return f"LinearGaussianMechanism({rows} queries x {cells} cells, rho={decimal_above(self.rho)})"
+
+
+def _added_profiles(mechanisms: Sequence[NoisyQueries]) -> Array:
+    """Return the sum of profiles (s,), rounded up."""
+    total = np.asarray(sum(mechanism.profile for mechanism in mechanisms))
+    return total * (1 + len(mechanisms) * linalg.EPS)
 
 
 def check_written(entries: float, what: str) -> None:

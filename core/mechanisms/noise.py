@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from dualmech.mechanisms import costs
 from dualmech.mechanisms.costs import LEAST_TOLD, PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
-from dualmech.verified import exactly_independent
+from dualmech.verified import UPWARDS, exactly_independent, spectral_norm
 from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
@@ -102,7 +103,18 @@ class NoisyQueries:
     """``x ↦ B x + N(0, Σ)``: the base of `LinearGaussianMechanism`, where the parameters are described."""
 
     __slots__ = (
-        *("_clear", "_covariance", "_exact", "_form", "_reduced", "_profile", "_singular"),
+        *(
+            "_clear",
+            "_covariance",
+            "_exact",
+            "_floor",
+            "_form",
+            "_origin",
+            "_reduced",
+            "_profile",
+            "_shares",
+            "_singular",
+        ),
         *("independent", "neighbours", "query_matrix"),
     )
 
@@ -110,9 +122,12 @@ class NoisyQueries:
     neighbours: Matrix | None
     independent: bool
     _clear: bool | None
+    _floor: Callable[[], Array] | None
     _form: StandardForm | None
+    _origin: tuple[Any, float] | None
     _profile: Array | None
     _reduced: IndependentForm | None
+    _shares: tuple[float, float]
 
     def __init__(
         self, query_matrix: npt.ArrayLike, covariance: npt.ArrayLike, neighbours: NeighboursLike = None
@@ -122,6 +137,7 @@ class NoisyQueries:
         self.neighbours = as_neighbour_matrix(neighbours, queries.shape[1])
         self._covariance = noise
         self._form, self._reduced, self._clear = None, None, None
+        self._floor, self._origin, self._shares = None, None, (0.0, 0.0)
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         singular = len(queries) > 0 and linalg.is_singular(noise)
         self._exact, self._singular = self.independent and singular, singular
@@ -168,8 +184,117 @@ class NoisyQueries:
         The allowance for its rounding is added: privacy errs on the safe side.
         """
         if self._profile is None:
-            self._profile = freeze(costs.profile(self._covariance, self.query_matrix, self.neighbours))
+            self._profile = freeze(self._no_lower(self._own_profile()))
         return self._profile
+
+    @property
+    def least_profile(self) -> Array:
+        """Lower bounds on the squared privacy cost of each pair of neighbours (s,), 0 where nothing is proven."""
+        return costs.least_costs(self._covariance, self.query_matrix, self.neighbours)
+
+    def _own_profile(self) -> Array:
+        """Return what `profile` is by the two matrices alone."""
+        return costs.profile(self._covariance, self.query_matrix, self.neighbours)
+
+    def _no_lower(self, profile: Array) -> Array:
+        """Return a profile raised to that of the mechanism that this one stands for."""
+        if self._origin is None and any(self._shares):
+            profile = profile + self._cost_errors()
+        if self._floor is not None:
+            profile = np.maximum(profile, self._floor())
+        if self._origin is not None:
+            origin, factor = self._origin
+            profile = np.maximum(profile, origin.profile / factor * (1 + 2 * linalg.EPS))
+        return profile
+
+    @property
+    def stands_for(self) -> tuple[Any, float] | None:
+        """The mechanism that this one is on other rows, and the factor on its variances; None of one by itself."""
+        return self._origin
+
+    def equivalence_error(self) -> float:
+        """Return by which share costs of the standard form may differ from the mechanism's that it stands for."""
+        queries, covariance, *shares = self.original()
+        rows = self.standard_form.queries
+        error = costs.equivalence_error((queries, covariance), (rows, np.eye(len(rows))))
+        return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error
+
+    def rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
+        """Return this mechanism as one whose rows and noise are those of another, each entry off by a share of itself.
+
+        Its costs are raised by what that may change, and to a floor (s,) that is called when they are needed. Variances
+        that it may change by more than 1e-6 are refused.
+        """
+        self._floor, self._shares = floor, (rows, noise)
+        return self._raised()
+
+    def _raised(self) -> Self:
+        if self._profile is not None:
+            self._profile = freeze(self._no_lower(self._profile))
+        return self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows and noise are given, and not rounded from those of another mechanism."""
+        return self._origin is None and self._floor is None and not any(self._shares)
+
+    def original(self) -> tuple[Array, Array, float, float]:
+        """Return rows and covariance of what this mechanism stands for, and by which shares their entries are off."""
+        origin, factor = self._origin or (self, 1.0)
+        if isinstance(origin, NoisyQueries):
+            rows, noise = origin._shares
+            covariance = origin._covariance
+            return origin.query_matrix, covariance * factor, rows, noise + linalg.EPS * (factor != 1)
+        return self.query_matrix, self._covariance, *self._shares
+
+    def _cost_errors(self) -> Array:
+        """Return bounds (s,) on how much more neighbours cost, for entries that are off by their shares.
+
+        With ``y = Σ⁻¹ B u`` and ``T'ΣT = I``, errors Δ of B raise a cost by ``2 y'Δu + ‖T'Δu‖²``, and errors Ε of Σ by
+        at most ``|y'Εy| / (1 - ‖T'ΕT‖)``.
+        """
+        rows, noise = self._shares
+        moves, _ = moves_between(self.query_matrix, self.neighbours)
+        reach = np.abs(self.query_matrix)
+        reach = reach if self.neighbours is None else np.abs(linalg.to_dense(reach @ np.abs(self.neighbours)))
+        root = _inverse_root(self._covariance)
+        if root is None:
+            return np.full(moves.shape[1], np.inf)
+        sizes, covariance = np.abs(root), np.abs(self._covariance)
+        solved = np.abs(root.T @ (root @ moves))
+        left = 1 - noise * spectral_norm(sizes @ covariance @ sizes.T)
+        errors = 2 * rows * np.einsum("ki,ki->i", solved, reach) + np.square(rows * (sizes @ reach)).sum(axis=0)
+        errors += noise * np.einsum("ki,ki->i", solved, covariance @ solved)
+        return errors * UPWARDS / left if left > 0 else np.full(len(errors), np.inf)
+
+    def _require_accurate(self, workload: Workload, coordinates: Matrix, variances: Array) -> None:
+        """Refuse variances that rounding of the matrices may change by more than 1e-6.
+
+        ``L B = W`` changes by ``L Δ B⁺`` for errors Δ of B, to first order.
+        """
+        rows, noise = self._shares
+        weights, covariance = linalg.to_dense(coordinates), self._independent_noise
+        inverse, sizes = np.linalg.pinv(np.asarray(self.independent_rows)), np.abs(self.independent_rows)
+        spread, reach = weights @ covariance, np.abs(weights) @ sizes
+        errors = 2 * rows * np.einsum("jd,jd->j", reach, np.abs(spread @ inverse.T))
+        errors += rows**2 * np.einsum("jd,jd->j", reach @ np.abs(inverse @ covariance @ inverse.T), reach)
+        errors += noise * np.einsum("jk,jk->j", np.abs(weights) @ np.abs(covariance), np.abs(weights))
+        if not np.all(2 * errors <= LEAST_TOLD * variances):
+            worst = int(np.argmin(2 * errors <= LEAST_TOLD * variances))
+            raise InvalidInputError(
+                "workload has variances that the rounding of the mechanism's matrices hides, such as query "
+                f"{worst} has: ask the mechanism that they were made from"
+            )
+
+    def standing_for(self, origin: Any, factor: float = 1.0) -> Self:
+        """Return this mechanism as another one on other rows, with all variances times a factor.
+
+        Its two matrices are rounded. So its variances are those of the other mechanism, and its costs no lower than
+        those of either.
+        """
+        known = getattr(origin, "_origin", None)
+        self._origin = (origin, factor) if known is None else (known[0], known[1] * factor)
+        return self._raised()
 
     @property
     def rank(self) -> int:
@@ -204,6 +329,14 @@ class NoisyQueries:
         """
         if workload is None:
             return self._covariance
+        if self._origin is not None:
+            self.check_cells(workload)
+            origin, factor = self._origin
+            return np.asarray(origin.covariance(workload) * factor)
+        return self.own_covariance(workload)
+
+    def own_covariance(self, workload: Workload) -> Array:
+        """Return what `covariance` is by the two matrices alone."""
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
         covariance = np.asarray((product + product.T) / 2)
@@ -220,7 +353,22 @@ class NoisyQueries:
 
         Raises `InvalidInputError` where rounding may hide more than 1e-6 of one, as where rows hardly differ.
         """
-        coordinates, count = self.represent(workload), workload.shape[0]
+        if self._origin is not None:
+            self.check_cells(workload)
+            origin, factor = self._origin
+            return np.asarray(origin.variances(workload) * factor)
+        return self.own_variances(workload)
+
+    def own_variances(self, workload: Workload) -> Array:
+        """Return what `variances` are by the two matrices alone."""
+        coordinates = self.represent(workload)
+        variances = self._variances_by_rows(workload, coordinates)
+        if any(self._shares):
+            self._require_accurate(workload, coordinates, variances)
+        return variances
+
+    def _variances_by_rows(self, workload: Workload, coordinates: Matrix) -> Array:
+        count = workload.shape[0]
         if 0 < count * self.query_matrix.size <= MOST_PROVEN:
             proven = self._proven(costs.proven_variances, workload.dense())
             if proven is not None:
@@ -244,9 +392,9 @@ class NoisyQueries:
         variances, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
         variances = np.maximum(variances, 0.0)  # where an answer is exact, rounding may leave a little less than 0
         if not linalg.is_identity(rows):
-            missed = np.linalg.norm(workload.dense() - coordinates @ rows, axis=1)
-            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows), axis=1)
-            triangle = scipy.linalg.qr(rows.T, mode="r", check_finite=False)[0][: self.rank]
+            units, _, triangle = linalg.row_factors(rows)
+            missed = np.linalg.norm((workload.dense() - coordinates @ rows) * units, axis=1)
+            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows) * units, axis=1)
             half = scipy.linalg.solve_triangular(triangle, noise, trans="T", check_finite=False)
             both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
             missed *= np.sqrt(np.linalg.norm(both))
@@ -339,6 +487,14 @@ class NoisyQueries:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
             )
+
+
+def _inverse_root(covariance: Array) -> Array | None:
+    """Return T' with ``T'ΣT = I``; None of a matrix that is not positive definite."""
+    factor = linalg.cholesky(covariance)
+    if factor is None:
+        return None
+    return np.asarray(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False))
 
 
 def as_matrix(mechanism: Any) -> Any:

@@ -25,8 +25,8 @@ class ParticipationCost(NamedTuple):
     """What persons cost who take part in several steps, each part of any sign, or a vector of norm at most 1."""
 
     squared_cost: float  # that none exceeds
-    exact: bool  # whether some person costs as much, but for rounding
-    lower_bound: float  # what some person costs
+    exact: bool  # whether some person costs as much, up to a relative difference of 1e-8
+    lower_bound: float  # what some person costs, at least 0
 
 
 MET = 1e-8

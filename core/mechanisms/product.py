@@ -164,10 +164,12 @@ class ProductMechanism(GaussianPrivacy):
         forms = [_as_matrix_mechanism(factor) for factor in self.factors]
         entries = math.prod(form.query_matrix.size for form in forms)
         check_written(entries, f"a product of {count_text(entries)} entries")
-        return LinearGaussianMechanism(
+        written = LinearGaussianMechanism(
             linalg.kronecker([form.query_matrix for form in forms]),
             linalg.kronecker([form.covariance() for form in forms]),
         )
+        share = 16 * len(forms) * linalg.EPS
+        return written.rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""

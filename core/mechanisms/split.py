@@ -192,7 +192,9 @@ class SplitMechanism(GaussianPrivacy):
             )
             halves = [contrasts[axis] @ self.parts[axis].root for axis in axes]
             blocks.append(level * linalg.kronecker([half @ half.T for half in halves]))
-        return LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
+        share = 16 * (max(sizes) + len(sizes)) * linalg.EPS
+        written = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
+        return written.rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""

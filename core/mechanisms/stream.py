@@ -6,8 +6,9 @@ from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.apart import largest_sums
@@ -34,6 +35,7 @@ from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.validate import Array
+from dualmech.verified import UPWARDS, spectral_norm
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload, same_content
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
@@ -78,7 +80,7 @@ class SteppedMechanism(NoiseByStep):
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance of the answers to a workload (m, m), by default of the rows that get noise."""
-        return self.dense().covariance(workload)
+        return self.dense().covariance() if workload is None else self.dense().own_covariance(workload)
 
     def estimates(self, workload: Workload, answers: npt.ArrayLike) -> Array:
         """Return estimates of a workload from noisy answers; see `LinearGaussianMechanism`."""
@@ -223,6 +225,30 @@ class StreamMechanism(SteppedMechanism):
             require_told(np.ones(len(off)), relative.max(axis=1, initial=0.0))
         return covariance
 
+    def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
+        """Return what no person exceeds who takes part in several steps; see `GaussianPrivacy`.
+
+        Raises `InvalidInputError` where the rounding of the matrix of the noise may hide as much.
+        """
+        known, delta = self.dense().own_participation_cost(times, separation, at_least), self.matrix_error()
+        return cost_between(known.squared_cost / (1 - delta) * UPWARDS, known.lower_bound * (1 - delta) * (2 - UPWARDS))
+
+    def matrix_error(self) -> float:
+        """Return δ with ``(1 - δ) Σ̂ ⪯ Σ ⪯ (1 + δ) Σ̂`` for the computed matrix Σ̂ of the noise on the cells.
+
+        Each of its entries is off by a share η. With ``T'Σ̂T = I``, δ is at most ``η ‖|T|'|Σ̂||T|‖``.
+        Raises `InvalidInputError` where δ is 1/2 or more.
+        """
+        covariance = self.dense().covariance()
+        factor = linalg.cholesky(covariance)
+        if factor is not None:
+            sizes = np.abs(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False))
+            share = spectral_norm(sizes.T @ np.abs(covariance) @ sizes)
+            delta = 2 * (ACCURACY + self._stream.rounding) * share
+            if delta < 0.5:
+                return delta
+        raise InvalidInputError("costs of several steps are hidden by the rounding of so ill-conditioned noise")
+
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries, without a matrix of the noise; see `GaussianPrivacy`."""
         return self.variances(check_workload(workload))
@@ -253,7 +279,8 @@ class StreamMechanism(SteppedMechanism):
 
     def _as_matrix(self) -> LinearGaussianMechanism:
         covariance = self._stream.covariance(self.point)
-        return LinearGaussianMechanism(np.eye(len(covariance)), covariance)
+        written = LinearGaussianMechanism(np.eye(len(covariance)), covariance)
+        return written.rounded_from(noise=2 * (ACCURACY + self._stream.rounding)).standing_for(self)
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy sums ``W (x + noise)`` of a data vector x (d,), for study. NOT a private release.
@@ -348,7 +375,7 @@ class CausalMechanism(SteppedMechanism):
         if self._asks_sums(workload):
             forms = self._forms(workload.decay)
             return require_told(forms.variances * self.level, forms.variance_rounding * self.level)
-        return self.dense().variances(workload)
+        return self.dense().own_variances(workload)
 
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries; see `GaussianPrivacy`."""
@@ -379,8 +406,8 @@ class CausalMechanism(SteppedMechanism):
         known = persons_cost(self._strategy, most, apart, validate.boolean(at_least=at_least))
         if known is None:
             return self._cost_apart(most, apart)
-        upper, exact, lower = known
-        return ParticipationCost(upper / self.level, exact, lower / self.level)
+        upper, lower = known
+        return cost_between(upper / self.level, lower / self.level)
 
     def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
         """Return what a person costs whose parts are at least so far apart, by the matrix of products of columns."""
@@ -406,7 +433,8 @@ class CausalMechanism(SteppedMechanism):
 
     def _as_matrix(self) -> LinearGaussianMechanism:
         matrix = self.matrix
-        return LinearGaussianMechanism(matrix, self.level * np.eye(len(matrix)))
+        written, share = LinearGaussianMechanism(matrix, self.level * np.eye(len(matrix))), self._strategy.entry_error
+        return written.rounded_from(rows=share).standing_for(self) if share else written
 
     def simulate(
         self, x: npt.ArrayLike, workload: StreamWorkload, rng: np.random.Generator | int | None = None

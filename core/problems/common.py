@@ -77,6 +77,7 @@ def dual_bound(bounds: Array, weights: Array, roundings: Array) -> tuple[float, 
     value = float(np.einsum("ikl,ilk->", bounds, weights))
     value += sum(shift * float(np.trace(bound)) for shift, bound in zip(shifts, bounds, strict=True))
     sizes = np.linalg.norm(bounds, axis=(1, 2)) * np.linalg.norm(weights, axis=(1, 2))
+    roundings = np.where(sizes > 0, roundings, 0.0)  # they may be infinite
     rounding = float((size * EPS + roundings) @ sizes) / value if value > 0 else 0.0
     return value / largest, rounding
 

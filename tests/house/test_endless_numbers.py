@@ -92,8 +92,9 @@ def test_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @endless
 def test_ledgers(text: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.toml"
-    entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = "replace"\n'
-    for held in (f'limit = "{text}"\n', f'limit = "1"\nneighbours = "replace"\n{entry}'):
+    unit = 'neighbours = "replace"\nunit = { of = "record" }\n'
+    entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\n{unit}'
+    for held in (f'limit = "{text}"\n', f'limit = "1"\n{unit}{entry}'):
         path.write_text(held)
         with pytest.raises(dm.errors.FileFormatError, match="must be a positive number"):
             Ledger.read(path)

@@ -353,7 +353,8 @@ class TestRefused:
             mechanism.variance_of({"a": np.array([1.0, 1.0, 0.0])})
 
     def test_little_next_to_the_largest_is_rounded_up(self) -> None:
-        told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]))
+        told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
         assert told.tolist() == [1.0, 1e-8 + 5e-11]
-        with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
-            costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, 2e-10]))
+        for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
+            with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
+                costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)

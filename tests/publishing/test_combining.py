@@ -242,6 +242,21 @@ class TestFiles:
         assert "combine 2 releases" in both.statement() and "release 1, Hours" in both.statement()
 
 
+@pytest.mark.parametrize("ratio", [1e6, 1e13, 1e16, 1e18])
+def test_a_total_told_well_beside_noisy_cells(ratio: float) -> None:
+    """Rounding of the joint covariance of the cells hid the total, of which variances of 0 and 12 were stated."""
+    total = dm.Workload(np.ones((1, 4)), names=["all"], groups=["total"])
+    cells = dm.Workload(np.eye(4), names=["a", "b", "c", "d"], groups=["cells"] * 4)
+    first, second = (
+        dm.release(fast.solve(dm.FitnessForUse(asked, variance)), np.full(4, 100))
+        for asked, variance in ((total, 4.0), (cells, 4.0 * ratio))
+    )
+    both = dm.combine(first, second)
+    (told,), each = first.variances("total"), second.variances("cells")
+    assert both.variances("total") == pytest.approx(1 / (1 / told + 1 / each.sum()), rel=1e-6)
+    assert both.variances("cells") == pytest.approx(each - each**2 / (each.sum() + told), rel=1e-6)
+
+
 class TestRefused:
     """Everything by the argument's name, before any work."""
 

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -124,28 +125,53 @@ def test_files_and_statement(tmp_path: Path) -> None:
 
 def test_a_denominator_that_may_be_nothing_leaves_the_interval_open() -> None:
     one = np.ones(1)
-    _, low, high = fieller(one, one, one, one, 0 * one, 1.96)
-    assert low[0] == -np.inf and high[0] == np.inf
+    below, above = fieller(one, 0 * one, [one, one, 2 * one], one, 1.96)
+    assert below[0] == -np.inf and above[0] == np.inf
     answer = planned()
     released = dm.release(answer, {(0, 1): np.zeros((2, 10), dtype=int)})
     _, rows = released.derived("worked", "mean", level=1 - 1e-9)
     assert all(row[-1] == np.inf for row in rows)
 
 
-def test_fieller_by_its_definition() -> None:
+@pytest.mark.parametrize("size", [20, 10**9, 10**15])
+def test_fieller_by_its_definition(size: int) -> None:
+    """Both ends solve the quadratic equation, which is evaluated in fractions."""
     rng = np.random.default_rng(0)
     for _ in range(100):
-        root = rng.normal(size=(2, 2))
+        root = rng.normal(size=(2, 2)) * [[1.0], [2.0 ** rng.integers(-9, 9)]]
         noise = root @ root.T
-        over, under = rng.normal(size=2) * 20
-        given: Any = np.array([[over], [under], [noise[0, 0]], [noise[1, 1]], [noise[0, 1]]])
-        middle, low, high = fieller(given[0], given[1], given[2], given[3], given[4], 1.5)
-        for theta in (low[0], high[0]):
-            if np.isfinite(theta):
-                off = (over - theta * under) ** 2
-                spread = noise[0, 0] - 2 * theta * noise[0, 1] + theta**2 * noise[1, 1]
-                assert off == pytest.approx(1.5**2 * spread, rel=1e-6, abs=1e-9)
-        assert low[0] <= middle[0] <= high[0]
+        weight = 2.0 ** np.round(np.log2(noise[0, 0] / noise[1, 1]) / 2)
+        both = noise[0, 0] + 2 * weight * noise[0, 1] + weight**2 * noise[1, 1]
+        first, second = np.round(rng.normal(size=(2, 1)) * size)
+        variances = [np.array([each]) for each in (noise[0, 0], noise[1, 1], both)]
+        offs = np.concatenate(fieller(first, second, variances, np.array([weight]), 1.5))
+        assert offs[0] <= 0 <= offs[1]
+        total = Fraction(first[0] + second[0])
+        for off in offs[np.isfinite(offs)]:
+            end = Fraction(first[0]) / total + Fraction(off)
+            sides = np.array([float(1 - end), -float(end)])
+            assert float((total * Fraction(off)) ** 2) == pytest.approx(
+                1.5**2 * sides @ noise @ sides, rel=1e-4, abs=float(1e-4 * sides**2 @ np.diagonal(noise))
+            )
+        assert np.all(np.isfinite(offs)) or size == 20
+
+
+@pytest.mark.parametrize("geometry", ["blocks", "dense"])
+@pytest.mark.parametrize("records", [10**8, 10**9, 10**12, 10**14])
+def test_intervals_of_many_records_hold_at_their_level(geometry: str, records: int) -> None:
+    """The discriminant of a quadratic equation, as a difference of squares, has no correct digit there."""
+    tables = [{"name": "t", "ask": ["sex"], "variance": 4, "derive": ["share"]}]
+    asked = dm.Specification.of({"attributes": {"sex": ["f", "m"]}, "tables": tables})
+    problem = dm.FitnessForUse(asked.workload, asked.targets, geometry=geometry)
+    plan = dm.plan_release(asked.planned(fast.solve(problem)))
+    counts = np.array([records * 3 // 10, records - records * 3 // 10])
+    true, inside, draws = Fraction(int(counts[0]), records), 0, 60
+    for _ in range(draws):
+        released = plan.draw(counts if geometry == "dense" else {(0,): counts})
+        row = released.derived("t", "share", level=0.9)[1][0]
+        inside += Fraction(row[-2]) <= true <= Fraction(row[-1])
+        assert row[-2] < row[-1]
+    assert inside / draws >= 0.9 - 6 * math.sqrt(0.9 * 0.1 / draws)
 
 
 @pytest.mark.parametrize(
