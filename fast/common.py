@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
@@ -317,7 +317,9 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 
 VOLUME_GROWTH = 10.0  # factor from one sharpness to the next
 CENTRED = 1e-3  # Newton decrement at which a point counts as a centre
-MOST_NEWTON_STEPS = 100  # to one centre
+CLOSE_TO_CENTRE = 0.25  # Newton decrement up to which full Newton steps converge quadratically
+MAX_NEWTON_STEPS = 100  # to one centre
+MAX_SHORTENINGS = 10  # halvings of a step that rounding takes out of the domain
 LARGEST_VOLUME = 64  # most coordinates r of a block: a step solves r² equations
 
 
@@ -406,21 +408,45 @@ def _root_of_determinant(covariance: Array) -> float:
 def _volume_centre(costs: Array, point: Array, sharpness: float) -> tuple[Array, int]:
     """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, from one within all C_i.
 
-    The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton decrement, stay inside.
+    The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton decrement, stay inside but for rounding. Where
+    rounding keeps λ from falling, the point is as close to the centre as doubles allow. Raises
+    `numpy.linalg.LinAlgError` where that is not close enough to have bounds.
     """
-    size, spent, decrement = len(point), 0, np.inf
-    while decrement >= CENTRED and spent < MOST_NEWTON_STEPS:
-        # In coordinates in which the point is I, where the equations are never far from their scale.
-        factor = np.asarray(np.linalg.cholesky(point), dtype=np.float64)
-        slacks = np.linalg.inv(_in_frame(factor, costs) - np.eye(size))
-        slope = slacks.sum(axis=0) / sharpness - np.eye(size)
-        curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
-        move = -np.linalg.solve(curvature, slope.ravel()).reshape(size, size)
-        decrement = float(np.sqrt(max(-sharpness * np.vdot(slope, move), 0.0)))
-        damped = (move + move.T) / (2 * (1 + decrement if decrement > 0.25 else 1))
-        point = factor @ (np.eye(size) + damped) @ factor.T
-        point, spent = (point + point.T) / 2, spent + 1
-    return point, spent
+    last = np.inf
+    for spent in range(1, MAX_NEWTON_STEPS + 1):
+        move, decrement = _volume_move(costs, factor := np.linalg.cholesky(point), sharpness)
+        close = decrement <= CLOSE_TO_CENTRE
+        point = _moved_within(costs, factor, move if close else move / (1 + decrement))
+        if decrement < CENTRED or (close and decrement >= last):
+            return point, spent
+        last = decrement if close else np.inf
+    raise np.linalg.LinAlgError(f"no centre at sharpness {sharpness:g}: the Newton decrement is {decrement:g}")
+
+
+def _volume_move(costs: Array, factor: Array, sharpness: float) -> tuple[Array, float]:
+    """Return the Newton step in coordinates in which the point is I, and the Newton decrement.
+
+    There the equations are never far from their scale.
+    """
+    size = len(factor)
+    slacks = np.linalg.inv(_in_frame(factor, costs) - np.eye(size))
+    slope = slacks.sum(axis=0) / sharpness - np.eye(size)
+    curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
+    move = -np.linalg.solve(curvature, slope.ravel())
+    # Not by the slope: near the centre rounding could make its product with the step negative.
+    decrement = float(np.sqrt(sharpness * (move @ curvature @ move)))
+    return (move.reshape(size, size) + move.reshape(size, size).T) / 2, decrement
+
+
+def _moved_within(costs: Array, factor: Array, move: Array) -> Array:
+    """Return the point after a step, which is shortened until the point lies within all C_i."""
+    for _ in range(MAX_SHORTENINGS):
+        moved = factor @ (np.eye(len(factor)) + move) @ factor.T
+        moved = (moved + moved.T) / 2
+        if all(linalg.cholesky(matrix) is not None for matrix in (moved, *(costs - moved))):
+            return moved
+        move = move / 2
+    raise np.linalg.LinAlgError("no step within the constraints")
 
 
 CLOSED_FORMS = {"trace": closed_form, "volume": volume_of_two}

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from dualmech import validate
+from dualmech.certificate import FEASIBLE
 from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
@@ -117,7 +118,7 @@ def run(
 
     Small enough is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
     weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
-    is.
+    is. A state whose objective contradicts a bound is at the limit of double precision: it is refused, and the run ends.
     """
     begun = time.perf_counter()
     state = best_primal = best_dual = start
@@ -128,6 +129,9 @@ def run(
         objective, lower_bound = state.objective, state.lower_bound
         if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
+            break
+        if _contradictory(min(objective, least), max(lower_bound, bound)):
+            reason = Status.STALLED
             break
         if objective < least:
             best_primal, least = state, objective
@@ -156,6 +160,11 @@ def run(
             reason = Status.STALLED
             break
     return Outcome(best_primal, best_dual, reason, state.steps, time.perf_counter() - begun, tuple(history))
+
+
+def _contradictory(objective: float, bound: float) -> bool:
+    """Return whether an objective is below a lower bound by more than the tolerance of the constraints explains."""
+    return bound > 0 and objective < (1 - FEASIBLE) * bound
 
 
 def stopped_message(iterations: int, seconds: float) -> str:

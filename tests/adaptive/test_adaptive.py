@@ -213,11 +213,6 @@ class TestThreads:
                 each.join()
             assert answered == [release.chosen]
 
-    def test_answers_belong_to_what_is_known(self) -> None:
-        """Answers that are read during a step have the rows of the stage before it."""
-        release, (_, seen) = self.during_a_step(lambda each: each.advance(), lambda each: each.answers)
-        assert len(seen) == CHAIN.stages[0].known.rank and len(release.answers) == CHAIN.stages[1].known.rank
-
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
     def test_a_forked_process_cannot_go_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A fork changes nothing but the process id, which is what a release looks at."""
