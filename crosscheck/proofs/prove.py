@@ -157,7 +157,7 @@ def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
 
 def provable(problem: Problem) -> Parts:
     """Return a problem in numbers alone; refused where no proof is known, or it is too large for one."""
-    stated = problem.in_numbers()
+    stated = _in_numbers(problem)
     WITNESSES[str(stated["kind"])].refuse_large(problem, stated)
     return stated
 
@@ -248,6 +248,18 @@ def arguments_part(problem: Problem, stated: Parts) -> Parts:
     return {"family": _family(problem), **written(stated)}
 
 
+def _in_numbers(problem: Problem) -> Parts:
+    """Return a problem in numbers alone; refuse the form of another family, whose judge the problem has replaced."""
+    families = type(problem).__mro__
+    judge, form = (next(each for each in families if name in vars(each)) for name in ("certify", "in_numbers"))
+    if not issubclass(form, judge):
+        raise InvalidInputError(
+            f"no proof in whole numbers is known of a {judge.__name__}: its judge is its own, in_numbers is that of a "
+            f"{form.__name__}"
+        )
+    return problem.in_numbers()
+
+
 def _family(problem: Problem) -> str:
     """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
     names = [base.__name__ for base in type(problem).__mro__]
@@ -262,5 +274,5 @@ def _stated(problem: AnyProblem, kind: str) -> Parts | None:
     for name in names:
         with contextlib.suppress(InvalidInputError):
             same = problem.on_geometry(name) if name else problem
-            return arguments_part(same, same.in_numbers())
+            return arguments_part(same, _in_numbers(same))
     return None
