@@ -22,6 +22,7 @@ from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.newton import conjugate_gradients
 from dualmech.fast.engine.orbits import DiagonalProgram, DiagonalSpectrum, OrbitProgram, OrbitSpectrum, Part
+from dualmech.fast.engine.precision import no_worse_than_looser
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
 from dualmech.fast.methods import AUTO, Method
 from dualmech.fast.reductions.blocks import BlockReduction
@@ -544,7 +545,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
     if all(len(part.release) <= 1 for part in reduction.program.parts):
         return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method.name)
     with np.errstate(all="ignore"):
-        return _by_newton(problem, reduction, limits)
+        return no_worse_than_looser(partial(_by_newton, problem, reduction), limits)
 
 
 def _by_newton(problem: ReuseFitness, reduction: ReuseReduction, limits: loop.Limits) -> Solution:
@@ -573,9 +574,8 @@ def _first_certified(problem: ReuseFitness, points: Iterable[Any], dual: ReuseDu
     for point in points:
         primal = problem.least_informative(problem.feasible(point))
         certificate = problem.certify(primal, dual)
-        doubt = max(certificate.gap, certificate.resolution)
-        if best is None or doubt < least:
-            best, least = primal, doubt
+        if best is None or max(certificate.gap, certificate.resolution) < least:
+            best, least = primal, max(certificate.gap, certificate.resolution)
         if certificate.certifies(tol):
             break
     return best

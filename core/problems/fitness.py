@@ -100,6 +100,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
     price_words = "Loosening the target{}", "saves about {} of rho"
+    cost_limit = None  # its objective is the squared privacy cost
 
     def __init__(
         self,
@@ -115,10 +116,6 @@ class FitnessForUse(OnGeometry[FitnessDual]):
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, targets=numbers, geometry=chosen)
-
-    @property
-    def cost_limit(self) -> None:
-        """None: the squared privacy cost is what is minimised."""
 
     def in_numbers(self) -> dict[str, object]:
         return self._noise_in_numbers(1.0)

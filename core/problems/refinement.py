@@ -452,6 +452,7 @@ def refine(
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
+    best_profile = np.full(stage.moves.shape[1], np.inf)
     with np.errstate(all="ignore"):
         while not stage.finished and not (solved and deadline.passed):
             try:
@@ -465,7 +466,7 @@ def refine(
             candidate = whole.feasible(point)
             profile = evaluate(whole.geometry, whole.targets, candidate).profile
             stages_so_far = [stage, *(earlier for earlier, _, _ in solved)]
-            if solved and not all(each.costs_no_more(profile, best_profile, tol) for each in stages_so_far):
+            if not all(earlier.costs_no_more(profile, best_profile, tol) for earlier in stages_so_far) and solved:
                 break
             solved.append((stage, dual, steps))
             covariance, best_profile = candidate, profile

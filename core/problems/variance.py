@@ -88,6 +88,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     numbers: ClassVar[str] = "weights"
     dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
+    cost_limit = 1.0
     price_words = "Raising the weight{}", "adds about {} to the total variance"
 
     def __init__(
@@ -108,10 +109,6 @@ class TotalVariance(OnGeometry[VarianceDual]):
         values = 1.0 if weights is None else weights
         chosen, numbers = choose(workload, values, "weights", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, weights=numbers, geometry=chosen)
-
-    @property
-    def cost_limit(self) -> float:
-        return 1.0
 
     def in_numbers(self) -> dict[str, object]:
         return self._noise_in_numbers(self.cost_limit)

@@ -251,7 +251,7 @@ def arguments_part(problem: Problem, stated: Parts) -> Parts:
 def _in_numbers(problem: Problem) -> Parts:
     """Return a problem in numbers alone; refuse the form of another family, whose judge the problem has replaced."""
     families = type(problem).__mro__
-    judge, form = (next(each for each in families if name in vars(each)) for name in ("certify", "in_numbers"))
+    judge, form = (next(kind for kind in families if name in vars(kind)) for name in ("certify", "in_numbers"))
     if not issubclass(form, judge):
         raise InvalidInputError(
             f"no proof in whole numbers is known of a {judge.__name__}: its judge is its own, in_numbers is that of a "

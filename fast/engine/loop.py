@@ -18,8 +18,6 @@ from dualmech.solution import Solution, judged_solution
 MOST_STEPS = 1000  # steps of a run unless the user sets another limit
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
 WORTHWHILE = 0.9  # a gap counts as smaller when it is below this share of the last one that did
-
-
 MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for the judge's own rounding
 
 
@@ -118,7 +116,7 @@ def run(
 
     Small enough is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
     weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
-    is. A state whose objective contradicts a bound is at the limit of double precision: it is refused, and the run ends.
+    is. A state with an objective below a bound is beyond double precision: it is refused, and the run ends.
     """
     begun = time.perf_counter()
     state = best_primal = best_dual = start
@@ -130,7 +128,7 @@ def run(
         if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
             break
-        if _contradictory(min(objective, least), max(lower_bound, bound)):
+        if (highest := max(lower_bound, bound)) > 0 and min(objective, least) < (1 - FEASIBLE) * highest:
             reason = Status.STALLED
             break
         if objective < least:
@@ -160,11 +158,6 @@ def run(
             reason = Status.STALLED
             break
     return Outcome(best_primal, best_dual, reason, state.steps, time.perf_counter() - begun, tuple(history))
-
-
-def _contradictory(objective: float, bound: float) -> bool:
-    """Return whether an objective is below a lower bound by more than the tolerance of the constraints explains."""
-    return bound > 0 and objective < (1 - FEASIBLE) * bound
 
 
 def stopped_message(iterations: int, seconds: float) -> str:
