@@ -45,7 +45,7 @@ WITNESSES: dict[str, Witness] = {
     "participation weights": EPOCHS,
     "soft maxima": Witness(noise.refuse_large, noise.softmax_witness),
     "weighting": Witness(noise.refuse_large_weighting, noise.weighting_witness),
-    "common": Witness(noise.refuse_large_common, noise.common_witness),
+    **dict.fromkeys(("common", "common volume"), Witness(noise.refuse_large_common, noise.common_witness)),
     "reuse": Witness(noise.refuse_large_reuse, noise.reuse_witness),
     "local": Witness(local.refuse_large, local.witness),
     "projection": Witness(local.refuse_large_projection, local.projection_witness),
