@@ -19,13 +19,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import DualFunction, Evaluation
-from dualmech.fast.engine.precision import (
-    AT_THE_LIMIT,
-    better_solution,
-    no_worse_than_looser,
-    remaining_limits,
-    unproven_width,
-)
+from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, no_worse_than_looser, remaining_limits
 from dualmech.problems.base import AnyProblem
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
@@ -180,7 +174,7 @@ def _ascend_once(reduced: ReducedProblem, method: str, start: Solution | None, l
     rest = remaining_limits(limits, answer)
     if method == "auto" and rest is not None and _second_try(program, answer):
         again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
-        answer = better_solution(answer, again, Status.STALLED if again.status is Status.CERTIFIED else again.status)
+        answer = better_solution(answer, again)
     return answer
 
 
@@ -205,10 +199,15 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, first: Any) 
         # Noise in a direction that no constraint limits may be so large that rounding loses the rest.
         if (covariance := best.tightened(share * tol)) is None:
             break
-        answer = min(answer, judged(covariance), key=unproven_width)
+        answer = min(answer, judged(covariance), key=_unproven)
         if answer.certificate.feasible:
             break
     return answer
+
+
+def _unproven(answer: Solution) -> float:
+    """Return the width of the interval that the judge grants, rounding included."""
+    return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
 
 
 def _second_try(program: DualFunction, answer: Solution) -> bool:

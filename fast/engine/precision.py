@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from dualmech.fast.engine import loop
 from dualmech.progress import Progress, Status
@@ -20,41 +17,50 @@ AT_THE_LIMIT = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
 
 
 def no_worse_than_looser(run: Callable[[loop.Limits], Solution], limits: loop.Limits) -> Solution:
-    """Return the answer of a run; if it is not certified, the better of it and the answer at a looser tolerance.
+    """Return the answer of a run, unless it is not certified and an answer at a looser tolerance is better.
 
     A tolerance beyond double precision takes a solver to weights whose covariance has lost digits. A run at a looser
-    tolerance, begun anew, ends before.
+    tolerance, begun anew, ends before. Of the answers that are not certified, the tightest is returned whose objective
+    is at most the least proven upper bound of the answers at looser tolerances.
     """
-    answer = run(limits)
-    rest = remaining_limits(limits, answer)
-    if answer.status not in AT_THE_LIMIT or rest is None or LOOSENING * limits.tol > LOOSEST_TOL:
-        return answer
-    looser = no_worse_than_looser(run, replace(rest, tol=LOOSENING * limits.tol))
-    return better_solution(answer, looser, answer.status)
+    answers = [run(limits)]
+    rest = remaining_limits(limits, answers[0])
+    while answers[-1].status in AT_THE_LIMIT and rest is not None and LOOSENING * rest.tol <= LOOSEST_TOL:
+        rest = replace(rest, tol=LOOSENING * rest.tol)
+        answers.append(run(rest))
+        rest = remaining_limits(rest, answers[-1])
+    *tighter, best = answers
+    least = best.certificate.interval[1]
+    for answer in reversed(tighter):
+        judged = answer.certificate
+        # An infeasible answer has no upper bound.
+        keeps = judged.feasible and judged.objective + judged.violation * (judged.objective + judged.offset) <= least
+        least = min(least, judged.interval[1])
+        best = combined_solution(answer, best, answer if keeps else best, answer.status)
+    return best
 
 
-def better_solution(first: Solution, second: Solution, otherwise: Status) -> Solution:
-    """Return the covariance and the weights, of either run, that the judge proves closest to the optimum together."""
-    candidates = [
-        judged_solution(
-            first.problem,
-            one.primal,
-            other.dual,
-            tol=first.tol,
-            otherwise=otherwise,
-            iterations=first.iterations + second.iterations,
-            seconds=first.seconds + second.seconds,
-            solver=first.solver,
-            history=first.history + tuple(_continued_progress(news, first) for news in second.history),
-        )
-        for one, other in itertools.product((second, first), repeat=2)
-    ]
-    return min(candidates, key=unproven_width)
+def better_solution(first: Solution, second: Solution) -> Solution:
+    """Return the better covariance with the better weights, whichever run found them, judged together."""
+    feasible = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
+    best = min(feasible, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
+    otherwise = Status.STALLED if second.status is Status.CERTIFIED else second.status
+    return combined_solution(first, second, best, otherwise)
 
 
-def unproven_width(answer: Solution) -> float:
-    """Return the relative width of the interval that the judge proves, rounding included."""
-    return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
+def combined_solution(first: Solution, second: Solution, best_primal: Solution, otherwise: Status) -> Solution:
+    """Return the best primal point of two runs with the better weights of both, judged together."""
+    return judged_solution(
+        first.problem,
+        best_primal.primal,
+        max((second, first), key=lambda answer: answer.lower_bound).dual,
+        tol=first.tol,
+        otherwise=otherwise,
+        iterations=first.iterations + second.iterations,
+        seconds=first.seconds + second.seconds,
+        solver=first.solver,
+        history=first.history + tuple(_continued_progress(news, first) for news in second.history),
+    )
 
 
 def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:

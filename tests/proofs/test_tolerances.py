@@ -43,7 +43,9 @@ def require_no_loss(problem: Any, tolerances: list[float]) -> None:
     worst = np.inf
     for tol, answer, certificate in zip(tolerances, answers, judged, strict=True):
         distance = ((certificate.objective + offset) * (1 + certificate.violation) - optimum) / optimum
-        assert distance <= max(worst, tol), f"{distance:.2e} at {tol:g}, at most {worst:.2e} before ({answer.status.name})"
+        assert distance <= max(worst, tol), (
+            f"{distance:.2e} at {tol:g}, at most {worst:.2e} before ({answer.status.name})"
+        )
         worst = min(worst, distance + certificate.resolution)
 
 

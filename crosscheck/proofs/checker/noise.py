@@ -180,7 +180,7 @@ def summed(matrices: list[Matrix]) -> Matrix:
 # Upper bound. ``(det (S + d I))^(1/r)`` is reached.
 #
 # Lower bound. Let ``T = Σ G_i G_iᵀ ≻ 0`` and ``X = S⁻¹``, so that ``X ⪯ P_i⁻¹``. The eigenvalues of ``X T`` are
-# positive, and by the inequality of means ``(det X det T)^(1/r) ≤ tr(X T) / r``, where ``tr(X T) = Σ tr(G_iᵀ X G_i)`` is
+# positive, and by the inequality of means ``(det X det T)^(1/r) ≤ tr(X T) / r``. Here ``tr(X T) = Σ tr(G_iᵀ X G_i)`` is
 # at most ``Σ tr(G_iᵀ P_i⁻¹ G_i)``.
 
 
