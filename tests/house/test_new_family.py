@@ -194,7 +194,7 @@ def solve_limited_by_reference(
     request = attempts.BackendRequest.of(backend, frozenset({"PSD"}), tol, None, options)
     program = formulate_limited(problem)
     program.solve(solver=backend)
-    point = problem.feasible(np.linalg.inv(program.var_dict["X"].value))
+    point = problem.feasible(np.linalg.inv(np.asarray(program.var_dict["X"].value)))
     dual = VarianceDual(np.maximum(program.constraints[1].dual_value, 0.0))
     return judged_solution(problem, point, dual, tol=request.tol, otherwise=Status.BACKEND, solver="reference:limited")
 
@@ -203,7 +203,7 @@ LIMITED = families.Family("limited", ("LimitedVariance",), lambda problem: "tota
 
 
 def limited_statement(problem: LimitedVariance) -> Formula:
-    limit = Symbol("a", "the squared privacy cost allowed", (), lambda: problem.cost)
+    limit = Symbol("a", "the squared privacy cost allowed", (), lambda: np.asarray(problem.cost))
     formula = noise.variance(problem.at_one)
     notes = (*formula.notes, "At the squared privacy cost $a$ the optimum is $1 / a$ times as large.")
     return dataclasses.replace(formula, given=(*formula.given, limit), notes=notes)
