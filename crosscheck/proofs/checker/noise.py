@@ -144,7 +144,7 @@ def common_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction,
     weights = [squared(root) for root in common_roots(lower, mechanisms)]
     total, largest = summed(weights), summed(weights).largest_sum()
     expect(largest > 0, "roots must not all be 0")
-    proven = sum((each.paired(weight) for each, weight in zip(mechanisms, weights, strict=True)), Fraction(0))
+    proven = sum((member.paired(weight) for member, weight in zip(mechanisms, weights, strict=True)), Fraction(0))
     proven += largest * mechanisms[0].trace() - mechanisms[0].paired(total)
     return proven / largest, covariance.trace() + covariance.shape[0] * off
 
