@@ -22,7 +22,6 @@ from dualmech.fast.engine import ascent, loop
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.newton import conjugate_gradients
 from dualmech.fast.engine.orbits import DiagonalProgram, DiagonalSpectrum, OrbitProgram, OrbitSpectrum, Part
-from dualmech.fast.engine.precision import no_worse_than_looser
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
 from dualmech.fast.methods import AUTO, Method
 from dualmech.fast.reductions.blocks import BlockReduction
@@ -545,7 +544,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
     if all(len(part.release) <= 1 for part in reduction.program.parts):
         return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method.name)
     with np.errstate(all="ignore"):
-        return no_worse_than_looser(partial(_by_newton, problem, reduction), limits)
+        return _by_newton(problem, reduction, limits)
 
 
 def _by_newton(problem: ReuseFitness, reduction: ReuseReduction, limits: loop.Limits) -> Solution:

@@ -19,7 +19,7 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import DualFunction, Evaluation
-from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, no_worse_than_looser, remaining_limits
+from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, remaining_limits
 from dualmech.problems.base import AnyProblem
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
@@ -163,19 +163,14 @@ def ascend(
     validate.choice(METHODS, method=method)
     with np.errstate(all="ignore"):
         reduced = reduce(problem)
-        answer = no_worse_than_looser(partial(_ascend_once, reduced, method, start), limits)
+        program = reduced.reduction.program
+        near = reduced.approach(limits) if start is None and method != "fixed_point" else None
+        answer = _run(reduced, limits, method, near or _begin(program, method, _first_weights(reduced, start)))
+        rest = remaining_limits(limits, answer)
+        if method == "auto" and rest is not None and _second_try(program, answer):
+            again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
+            answer = better_solution(answer, again)
     return retold(answer, solver=f"fast:{method}")
-
-
-def _ascend_once(reduced: ReducedProblem, method: str, start: Solution | None, limits: loop.Limits) -> Solution:
-    program = reduced.reduction.program
-    near = reduced.approach(limits) if start is None and method != "fixed_point" else None
-    answer = _run(reduced, limits, method, near or _begin(program, method, _first_weights(reduced, start)))
-    rest = remaining_limits(limits, answer)
-    if method == "auto" and rest is not None and _second_try(program, answer):
-        again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
-        answer = better_solution(answer, again)
-    return answer
 
 
 def climb(program: DualFunction, limits: loop.Limits, method: str, first: Any) -> loop.Outcome[Ascent[Any]]:

@@ -58,6 +58,7 @@ def combined_solution(first: Solution, second: Solution, best_primal: Solution, 
         otherwise=otherwise,
         iterations=first.iterations + second.iterations,
         seconds=first.seconds + second.seconds,
+        message=first.message,
         solver=first.solver,
         history=first.history + tuple(_continued_progress(news, first) for news in second.history),
     )
