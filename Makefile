@@ -3,6 +3,7 @@
 #   make crosscheck   print the fitness-for-use paper's Table 2 beside certified values
 #   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
 #   make test-lowest  run it on the lowest versions that pyproject.toml allows, in .venv-lowest
+#   make test-extras  run the tests of the extras `training` and `oracles`, which the suite leaves out without them
 #   make docs         run every example and command of the pages, and hold their numbers against what is printed
 #   make site         build the pages with their examples run, and the reference, into build/site (open index.html there)
 #   make test-site    build the site and hold it together: links, cells, and in a browser, where there is one, its drawings
@@ -17,6 +18,7 @@ DIST ?= editable
 ARGS ?=
 
 bin := $(VENV)/bin
+comma := ,
 clean_build := rm -rf build/lib build/bdist.* dist *.egg-info
 rooms := core reference fast crosscheck studies publishing command
 # An editable install is a folder of links, made anew where a file came or went.
@@ -26,7 +28,7 @@ installed := $(stamp)$(if $(wildcard build/__editable__*),,-without-links)
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-lowest test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
+.PHONY: install test test-extras test-lowest test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -54,6 +56,14 @@ test: install
 ifeq ($(DIST),wheel)
 	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
 endif
+
+# Tests that import what only these extras install.
+extras := tests/geometry/test_participation.py tests/mechanisms/test_step_noise.py \
+	tests/problems/common/test_common_solvers.py tests/studies/papers/test_benchmarks.py
+
+test-extras: install
+	$(bin)/python -m pip install --quiet $(if $(filter wheel,$(DIST)),"$$(ls dist/*.whl)[training$(comma)oracles]",--editable '.[training$(comma)oracles]')
+	$(bin)/python -m pytest -rs $(extras) $(ARGS)
 
 test-lowest: $(bin)/python
 	$(bin)/python -c '$(lowest)' > $(abspath $(VENV)-lowest.txt)

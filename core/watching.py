@@ -92,7 +92,7 @@ def watching(
         with _in_place(error, transient) as show:
             yield Line(show, what, callback)
     else:
-        with _now_and_then(error, always) as show:
+        with _now_and_then(error, what, always) as show:
             yield Line(show, what, callback)
 
 
@@ -112,9 +112,9 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
 
 
 @contextlib.contextmanager
-def _now_and_then(error: Console, always: bool) -> Iterator[Callable[[str], None]]:
+def _now_and_then(error: Console, what: str, always: bool) -> Iterator[Callable[[str], None]]:
     began = time.perf_counter()
-    written, latest, ended = began, "", threading.Event()
+    written, latest, ended = began, what, threading.Event()
 
     def write() -> None:
         nonlocal written

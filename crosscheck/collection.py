@@ -153,14 +153,21 @@ def _more_privacy(build: Build) -> PrivacyFirst:
 
 MECHANISMS_CELLS, SHARED = 8, 4  # of random mechanisms, and the queries that all of them answer
 MECHANISMS_SEEDS = (0, 1)
+WHOLE_SEEDS = (10, 11)  # of mechanisms that measure all cells
 
 
 def commons() -> dict[str, MakeProblem]:
-    """Return common mechanisms by name: examples 3.8 and 3.12 of the paper, its data's choices, and random ones."""
+    """Return common mechanisms by name: examples 3.8 and 3.12 of the paper, its data's choices, and random ones.
+
+    Random ones are of least trace and of least volume; those named ``whole`` have equal row spaces.
+    """
     makers: dict[str, MakeProblem] = {"common-example-38": _maximal, "common-example-312": _two_marginals}
     for count in (2, 3, 4):
         for seed in MECHANISMS_SEEDS:
             makers[f"common-random-{count}-seed-{seed}"] = partial(_random, count, seed)
+            makers[f"common-random-{count}-seed-{seed}-volume"] = partial(_random, count, seed, "volume")
+    for seed in WHOLE_SEEDS:
+        makers[f"common-whole-3-seed-{seed}-volume"] = partial(_whole, seed)
     for name, choice in zip(("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True):
         makers[f"common-{name}"] = partial(_choice, choice)
     for first in range(3):  # a chain, each of whose mechanisms refines the one before
@@ -198,7 +205,7 @@ def _two_marginals() -> CommonMechanism:
     return CommonMechanism([_noise(np.kron(cells, ones), 1.0), _noise(np.kron(ones, cells), 1.0)])
 
 
-def _random(count: int, seed: int) -> CommonMechanism:
+def _random(count: int, seed: int, criterion: str = "trace") -> CommonMechanism:
     """State the common part of mechanisms with full covariances; they share some queries, and each has some alone."""
     rng = np.random.default_rng(seed)
     shared = rng.standard_normal((SHARED, MECHANISMS_CELLS))
@@ -207,7 +214,15 @@ def _random(count: int, seed: int) -> CommonMechanism:
         queries = np.vstack([shared, rng.standard_normal((1, MECHANISMS_CELLS))])
         root = rng.standard_normal((len(queries), len(queries)))
         mechanisms.append(LinearGaussianMechanism(queries, root @ root.T))
-    return CommonMechanism(mechanisms)
+    return CommonMechanism(mechanisms, criterion=criterion)
+
+
+def _whole(seed: int) -> CommonMechanism:
+    """State the least volume above three mechanisms that measure random queries on all cells, one more than cells."""
+    rng, mechanisms = np.random.default_rng(seed), []
+    for _ in range(3):
+        mechanisms.append(_noise(rng.standard_normal((SHARED + 1, SHARED)), 1.0))
+    return CommonMechanism(mechanisms, basis=np.eye(SHARED), criterion="volume")
 
 
 def _choice(choice: common_instances.Choice) -> CommonMechanism:

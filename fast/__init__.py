@@ -17,6 +17,7 @@ from dualmech.fast.causal import ClassOptimum, strategy
 from dualmech.fast.common import chain
 from dualmech.fast.eigen import EigenDesign, eigen_design, eigen_weights
 from dualmech.fast.engine.loop import Limits
+from dualmech.fast.engine.precision import no_worse_than_looser
 from dualmech.fast.local import estimate
 from dualmech.fast.local.strategy import solve_strategy
 from dualmech.fast.methods import (
@@ -78,25 +79,32 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """A solver, called with a problem, the `Limits` and a method; whether it takes a start, and symmetries."""
+    """A solver, called with a problem, the `Limits` and a method; whether it takes a start, and symmetries.
+
+    `aims`: whether its steps depend on the tolerance, so that one beyond double precision can end in a worse answer.
+    """
 
     run: Callable[..., Solution]
     starts: bool = False
     ties: bool = False
+    aims: bool = False
 
 
 SOLVERS: dict[type, Solver] = {
-    FitnessForUse: Solver(fitness.solve_fitness, starts=True, ties=True),
-    PrivacyFirst: Solver(fitness.solve_fitness, starts=True, ties=True),
-    TotalVariance: Solver(fitness.solve_variance, starts=True, ties=True),
+    FitnessForUse: Solver(fitness.solve_fitness, starts=True, ties=True, aims=True),
+    PrivacyFirst: Solver(fitness.solve_fitness, starts=True, ties=True, aims=True),
+    TotalVariance: Solver(fitness.solve_variance, starts=True, ties=True, aims=True),
     SoftmaxFitness: Solver(smoothed.solve_softmax, starts=True),
     QueryWeighting: Solver(weighting.solve_weighting),
     CommonMechanism: Solver(common.solve_common, starts=True),
-    ReuseFitness: Solver(reuse.solve_reuse),
+    ReuseFitness: Solver(reuse.solve_reuse, aims=True),
     LocalProjection: Solver(estimate.solve_projection),
     NonnegativeEstimate: Solver(estimate.solve_estimate),
     LocalStrategy: Solver(solve_strategy, starts=True),
 }
+
+TIGHT = ("dense", "blocks", "stream", "product")
+"""Geometries whose gap vanishes at the optimum, but for rounding; others have an interval that no tolerance narrows."""
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
@@ -146,7 +154,8 @@ def solve(
     problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         The problem to solve.
     tol : float, default 1e-6
-        Gap to prove, relative to the lower bound.
+        Gap to prove, relative to the lower bound. If double precision cannot reach it, the answer is no worse than at
+        a looser tolerance.
     method : str, method or callable, default "auto"
         A name stands for a method with its default options; a method object can set others:
         ``fast.solve(problem, method=fast.SoftmaxNewton(hessian="printed"))``. `Auto`, `FixedPoint`, `Newton`,
@@ -219,6 +228,8 @@ def solve(
         limits = replace(limits, callback=tell)
         if isinstance(chosen, Custom):
             answer = custom.follow(problem, limits, chosen, lambda: solver.run(problem, Limits.validated(tol)).dual)
+        elif solver.aims and isinstance(chosen, Auto | FixedPoint | Newton) and _geometry(problem) in TIGHT:
+            answer = no_worse_than_looser(lambda within: solver.run(problem, within, **named_method), limits)
         else:
             answer = solver.run(problem, limits, **named_method)
     return warn_if_uncertified(answer, stacklevel=4)  # above the check of keywords

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from dualmech import validate
+from dualmech import linalg, validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
@@ -312,12 +312,16 @@ def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
 #
 # In coordinates in which ``Σ_i P_i = I``, Newton's method follows the centres of
 # ``−t log det X − Σ_i log det(C_i − X)``, with ``X = Σ⁻¹`` and ``C_i = P_i⁻¹``. At a centre the weights
-# ``Y_i = (C_i − X)⁻¹ / t`` sum to Σ, and the gap is p/t.
+# ``Y_i = S_i⁻¹ / t``, ``S_i = C_i − X``, sum to Σ, and the gap is p/t. For large t rounding spoils the S_i, and the
+# bound loses the square of what the sum misses Σ by. Newton's equations say that ``(S_i⁻¹ + S_i⁻¹ D S_i⁻¹) / t``, D the
+# step, sum to Σ after it, up to the square of the step and the rounding of their solution.
 
 
 VOLUME_GROWTH = 10.0  # factor from one sharpness to the next
 CENTRED = 1e-3  # Newton decrement at which a point counts as a centre
-MOST_NEWTON_STEPS = 100  # to one centre
+CLOSE_TO_CENTRE = 0.25  # Newton decrement up to which full Newton steps converge quadratically
+MAX_NEWTON_STEPS = 100  # to one centre
+MAX_SHORTENINGS = 10  # halvings of a step that rounding takes out of the domain
 LARGEST_VOLUME = 64  # most coordinates r of a block: a step solves r² equations
 
 
@@ -351,19 +355,19 @@ class VolumeState:
 
 def start_volume(program: VolumeProgram) -> VolumeState:
     """Begin at X = I / 2, which is within all ``C_i ⪰ I``."""
-    return _proven(program, np.eye(len(program.frame)) / 2, 1.0, 0)
+    centre = np.eye(len(program.frame)) / 2
+    return _proven(program, centre, _inverses(program.costs - centre), 1.0, 0)
 
 
 def sharpen_volume(program: VolumeProgram, state: VolumeState) -> VolumeState:
     """Return the centre of the next sharpness."""
     sharpness = VOLUME_GROWTH * state.sharpness
-    centre, spent = _volume_centre(program.costs, state.centre, sharpness)
-    return _proven(program, centre, sharpness, state.steps + spent)
+    return _proven(program, *_volume_centre(program.costs, state.centre, sharpness, state.steps))
 
 
-def _proven(program: VolumeProgram, centre: Array, sharpness: float, steps: int) -> VolumeState:
-    """Return a point of the path with both sides of its gap."""
-    frame, weights = program.frame, np.linalg.inv(program.costs - centre) / sharpness
+def _proven(program: VolumeProgram, centre: Array, weights: Array, sharpness: float, steps: int) -> VolumeState:
+    """Return a point of the path with both sides of its gap; weights in any unit."""
+    frame = program.frame
     mean = float(np.einsum("ikl,ilk->", program.costs, weights)) / len(centre)
     return VolumeState(
         program.unit / _root_of_determinant(centre),
@@ -399,28 +403,63 @@ def _in_frame(frame: Array, matrices: Array) -> Array:
     return np.asarray((inner + np.swapaxes(inner, 1, 2)) / 2)
 
 
+def _inverses(matrices: Array) -> Array:
+    """Return the inverses of positive definite matrices (p, r, r), symmetric however ill-conditioned these are."""
+    factors = np.linalg.inv(np.linalg.cholesky(matrices))
+    return np.asarray(np.swapaxes(factors, 1, 2) @ factors)
+
+
 def _root_of_determinant(covariance: Array) -> float:
     return float(np.exp(np.linalg.slogdet(covariance)[1] / len(covariance)))
 
 
-def _volume_centre(costs: Array, point: Array, sharpness: float) -> tuple[Array, int]:
-    """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, from one within all C_i.
+def _volume_centre(costs: Array, point: Array, sharpness: float, steps: int) -> tuple[Array, Array, float, int]:
+    """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, and weights (p, r, r).
 
-    The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton decrement, stay inside.
+    It begins at a point within all C_i. The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton
+    decrement, stay inside but for rounding. Where rounding keeps λ from falling, the point is as close to the centre as
+    doubles allow. Raises `numpy.linalg.LinAlgError` where that is not close enough to have bounds. Returns the
+    sharpness, and the number of steps so far, as well.
     """
-    size, spent, decrement = len(point), 0, np.inf
-    while decrement >= CENTRED and spent < MOST_NEWTON_STEPS:
-        # In coordinates in which the point is I, where the equations are never far from their scale.
+    last = np.inf
+    for step in range(steps + 1, steps + MAX_NEWTON_STEPS + 1):
         factor = np.asarray(np.linalg.cholesky(point), dtype=np.float64)
-        slacks = np.linalg.inv(_in_frame(factor, costs) - np.eye(size))
-        slope = slacks.sum(axis=0) / sharpness - np.eye(size)
-        curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
-        move = -np.linalg.solve(curvature, slope.ravel()).reshape(size, size)
-        decrement = float(np.sqrt(max(-sharpness * np.vdot(slope, move), 0.0)))
-        damped = (move + move.T) / (2 * (1 + decrement if decrement > 0.25 else 1))
-        point = factor @ (np.eye(size) + damped) @ factor.T
-        point, spent = (point + point.T) / 2, spent + 1
-    return point, spent
+        move, decrement, weights = _volume_move(costs, factor, sharpness)
+        close = decrement <= CLOSE_TO_CENTRE
+        point = _moved_within(costs, factor, move if close else move / (1 + decrement))
+        if decrement < CENTRED or (close and decrement >= last):
+            back = np.linalg.inv(factor)
+            return point, back.T @ weights @ back, sharpness, step
+        last = decrement if close else np.inf
+    raise np.linalg.LinAlgError(f"no centre at sharpness {sharpness:g}: the Newton decrement is {decrement:g}")
+
+
+def _volume_move(costs: Array, factor: Array, sharpness: float) -> tuple[Array, float, Array]:
+    """Return the Newton step in coordinates in which the point is I, the Newton decrement, and weights after the step.
+
+    There the equations are never far from their scale.
+    """
+    size = len(factor)
+    slacks = _inverses(_in_frame(factor, costs) - np.eye(size))
+    slope = slacks.sum(axis=0) / sharpness - np.eye(size)
+    curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
+    move = -np.linalg.solve(curvature, slope.ravel())
+    # Not by the slope: near the centre rounding could make its product with the step negative.
+    decrement = float(np.sqrt(sharpness * (move @ curvature @ move)))
+    matrix = move.reshape(size, size)
+    matrix = (matrix + matrix.T) / 2
+    return matrix, decrement, (slacks + slacks @ matrix @ slacks) / sharpness
+
+
+def _moved_within(costs: Array, factor: Array, move: Array) -> Array:
+    """Return the point after a step, which is shortened until the point lies within all C_i."""
+    for _ in range(MAX_SHORTENINGS):
+        moved = factor @ (np.eye(len(factor)) + move) @ factor.T
+        moved = (moved + moved.T) / 2
+        if all(linalg.cholesky(matrix) is not None for matrix in (moved, *(costs - moved))):
+            return moved
+        move = move / 2
+    raise np.linalg.LinAlgError("no step within the constraints")
 
 
 CLOSED_FORMS = {"trace": closed_form, "volume": volume_of_two}

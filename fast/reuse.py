@@ -573,9 +573,8 @@ def _first_certified(problem: ReuseFitness, points: Iterable[Any], dual: ReuseDu
     for point in points:
         primal = problem.least_informative(problem.feasible(point))
         certificate = problem.certify(primal, dual)
-        doubt = max(certificate.gap, certificate.resolution)
-        if best is None or doubt < least:
-            best, least = primal, doubt
+        if best is None or max(certificate.gap, certificate.resolution) < least:
+            best, least = primal, max(certificate.gap, certificate.resolution)
         if certificate.certifies(tol):
             break
     return best

@@ -23,12 +23,14 @@ from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.certificate import FEASIBLE
 from dualmech.command import explanation
 from dualmech.crosscheck.agreement import Agreement, compare
 from dualmech.crosscheck.families import family_of
 from dualmech.crosscheck.judging import judge, judged
 from dualmech.crosscheck.proofs.prove import prove, verify
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
+from dualmech.problems.base import OnGeometry
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.release import plan
 from dualmech.reference.formulas.writing import latex_document
@@ -343,6 +345,40 @@ def proven_in_whole_numbers(run: Run) -> None:
     assert (again.lower, again.upper, again.document) == (proof.lower, proof.upper, proof.document)
 
 
+def a_proof_is_of_its_own_family(run: Run) -> None:
+    """The form in whole numbers is defined where the judge is, or below, or refused: no family has another's proof."""
+    kind = type(run.problem)
+    judge, form = (next(each for each in kind.__mro__ if name in vars(each)) for name in ("certify", "in_numbers"))
+    if not issubclass(form, judge):
+        try:
+            run.problem.in_numbers()
+        except InvalidInputError:
+            return
+        raise AssertionError(f"a {judge.__name__} states the proof of a {form.__name__}")
+
+
+def a_mechanism_costs_no_more_than_its_limit(run: Run) -> None:
+    """No feasible noise has a mechanism of a higher privacy cost than the family allows, by a rounding error or more.
+
+    A family whose judge objects to a quarter of the noise limits the cost, and says to what.
+    """
+    problem, answer = run.problem, run.answer("fast")
+    limit = getattr(problem, "cost_limit", None)
+    if isinstance(problem, OnGeometry):
+        quarter = problem.geometry.divide(answer.primal, 4.0)
+        violation = problem.certify(quarter, answer.dual).violation
+        cost = problem.geometry.forms(quarter).cost / (1 + violation)
+        assert (violation > FEASIBLE) == (limit is not None), "cost_limit does not say what the judge allows"
+        assert limit is None or abs(cost - limit) <= 1e-6 * limit, f"the judge allows {cost}, cost_limit is {limit}"
+    if limit is None:
+        return
+    for factor in (1.0, 1 - 4e-16, 1 + 4e-16, 1 - 1e-13, 1 - 1e-10, 1 + 1e-10):
+        divided = getattr(problem.geometry, "divide", lambda weights, divisor: weights * divisor)
+        point = divided(answer.primal, 1 / factor)
+        if problem.certify(point, answer.dual).feasible:
+            assert problem.mechanism(point).squared_privacy_cost <= limit, f"noise times {factor!r} costs more"
+
+
 def drawn_in_whole_numbers(run: Run) -> None:
     """An answer's mechanism is drawn, at no more than it costs and as tables that it answers, or refused by name."""
     answer = run.answer("fast")
@@ -441,6 +477,8 @@ CHECKS: dict[str, Callable[[Run], None]] = {
         options_are_refused_by_name,
         limits_leave_a_judged_answer,
         proven_in_whole_numbers,
+        a_proof_is_of_its_own_family,
+        a_mechanism_costs_no_more_than_its_limit,
         drawn_in_whole_numbers,
         what_a_geometry_can_do,
     )

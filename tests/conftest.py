@@ -1,4 +1,4 @@
-"""What every test runs under: one thread for linear algebra, and chance that is the same on every run."""
+"""What every test runs under: one thread for linear algebra, doubles, and chance that is the same on every run."""
 
 import gc
 import os
@@ -16,6 +16,9 @@ for name in (
 # The matrices here are small, and threads that wait for each other cost more than they bring.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# JAX has no doubles otherwise; a test that sets it alone would decide for all later ones.
+os.environ["JAX_ENABLE_X64"] = "1"
 
 # A test may not depend on how busy the machine is, nor on which examples were drawn.
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)

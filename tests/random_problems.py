@@ -223,7 +223,7 @@ def _weighting(rng: Rng, family: str) -> RandomProblem:
 
 
 def _common(rng: Rng, family: str) -> RandomProblem:
-    cells, count, size = int(rng.integers(1, 6)), int(rng.integers(2, 5)), int(rng.integers(1, 3))
+    cells, count, size = int(rng.integers(1, 6)), int(rng.integers(2, 5)), int(rng.integers(1, 6))
     shared = rng.standard_normal((min(size, cells), cells))
     state = np.random.default_rng(int(rng.integers(2**32)))
     words = f"{family}: {count} mechanisms on {cells} cells, {len(shared)} rows shared"

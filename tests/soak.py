@@ -1,10 +1,13 @@
 """Random problems through both layers: certified intervals meet, and nothing comes but answers and typed errors.
 
+A tighter tolerance gives no worse answer.
+
 ``python tests/soak.py FIRST COUNT`` runs the seeds FIRST … FIRST + COUNT - 1 and prints what is wrong.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 import warnings
@@ -19,9 +22,11 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement, meet
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import BackendError, CertificateError, DualmechError, InvalidInputError, UncertifiedWarning
+from dualmech.progress import Status
 from dualmech.solution import Solution
 
 TOLERANCES = {"fast": 1e-6, "reference": 1e-4}
+TIGHT = 1e-10  # tolerance of a further run of the fast layer, which some answers cannot meet in doubles
 TIME_LIMIT = 20.0  # seconds that a layer gets for a problem
 
 REFUSED = "refused"
@@ -41,7 +46,7 @@ def outcome(seed: int) -> Outcome:
     """Return what comes of the problem of a seed in both layers, and of a proof where the family has one.
 
     A fault is an error that is not of the library or that says the library is wrong, a warning that is not its own,
-    or two proven intervals that do not meet.
+    two proven intervals that do not meet, or a worse answer at a tighter tolerance.
     """
     asked = random_problems.asked(seed)
     try:
@@ -74,17 +79,31 @@ def _run(asked: random_problems.RandomProblem) -> tuple[str, tuple[str, ...]]:
     if asked.twin is not None and answers:
         answers.append(_solved("fast", asked.twin()))
         words.append(f"on a matrix {answers[-1].status.name}")
+    if answers and answers[0].solver.startswith("fast") and (lost := _lost(answers[0], problem)):
+        return lost, tuple(words)
     if answers and meet(answers).outcome is Agreement.DISAGREE:
         return f"intervals do not meet: {[each.certificate.interval for each in answers]}", tuple(words)
     return _contradicted(answers), tuple(words)
 
 
-def _solved(layer: str, problem: Any) -> Solution:
+def _solved(layer: str, problem: Any, tol: float | None = None) -> Solution:
     from dualmech import reference
 
     solve: Any = fast.solve if layer == "fast" else reference.solve
-    found: Solution = solve(problem, tol=TOLERANCES[layer], time_limit=TIME_LIMIT)
+    found: Solution = solve(problem, tol=tol or TOLERANCES[layer], time_limit=TIME_LIMIT)
     return found
+
+
+def _lost(answer: Solution, problem: Any) -> str:
+    """Return by how much the answer at a tighter tolerance is worse; nothing if limits of the run ended one of both."""
+    tight = _solved("fast", problem, TIGHT)
+    if Status.STEPS_EXHAUSTED in (answer.status, tight.status) or not answer.certificate.feasible:
+        return ""
+    judged, offset = tight.certificate, tight.certificate.offset
+    enough = (1 + TIGHT) * (judged.lower_bound + offset) - offset
+    value = judged.objective + judged.violation * (judged.objective + offset) if judged.feasible else math.inf
+    allowed = max(answer.certificate.interval[1], enough)
+    return f"{value!r} at {TIGHT:g}, at most {allowed!r} at {answer.tol:g}" if value > allowed else ""
 
 
 def _contradicted(answers: list[Solution]) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -70,7 +74,8 @@ class AdaptiveRelease(Uncopied):
     zero-concentrated privacy) with a total that was fixed beforehand; this class does not do so by itself.
     Raises `InvalidInputError` or `InputTypeError` for no chain, data of other cells, NaN or infinity;
     `ReleaseOrderError` from its methods for a branch before its stage or after it, a stage that does not exist,
-    anything at all after a branch was chosen or the release was stopped; `InputTypeError` for a copy.
+    anything at all after a branch was chosen or the release was stopped, and in a forked process; `InputTypeError` for
+    a copy. Threads may share a release: its steps run one after the other.
     Source: sections 3.4 and 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023.
 
     Parameters
@@ -102,7 +107,10 @@ class AdaptiveRelease(Uncopied):
     (1, (4,), True)
     """
 
-    __slots__ = ("_answers", "_data", "_finished", "_generator", "_measure", "_ran", "chain", "chosen")
+    __slots__ = (
+        *("_answers", "_data", "_finished", "_generator", "_lock", "_measure", "_process"),
+        *("chain", "chosen"),
+    )
 
     chain: Chain
     chosen: int | None  # the mechanism that it ended with
@@ -116,14 +124,20 @@ class AdaptiveRelease(Uncopied):
         self._data = check_tables(x=x) if of_tables else validate.vector(chain.cells, "cell", x=x)
         self._generator = validate.generator(rng=rng)
         self._measure = measure
-        self._ran, self.chosen = 0, None
-        self._answers: Answers = {} if of_tables else np.zeros(0)
+        self.chosen = None
+        self._answers: tuple[Answers, ...] = ({} if of_tables else np.zeros(0),)  # before any stage, then after each
         self._finished = ""
+        self._process, self._lock = os.getpid(), threading.RLock()
 
     @property
     def guarantee(self) -> Guarantee:
         """What the whole procedure promises, before anything has run: the maximum over its branches."""
         return self.chain.guarantee
+
+    @property
+    def _ran(self) -> int:
+        """The number of stages that have run."""
+        return len(self._answers) - 1
 
     @property
     def stage(self) -> int | None:
@@ -138,7 +152,7 @@ class AdaptiveRelease(Uncopied):
     @property
     def known(self) -> Any:
         """The mechanism that all stages so far amount to; one that releases nothing before the first."""
-        return self.chain.stages[self._ran - 1].known if self._ran else self.chain.no_release
+        return self._known_after(self._ran)
 
     @property
     def answers(self) -> Answers:
@@ -147,23 +161,24 @@ class AdaptiveRelease(Uncopied):
         Of mechanisms of tables a dict of names to arrays: the largest tables that `known` answers, of those that the
         mechanisms were made for and of parts of them.
         """
-        tables = known_tables(self.known) if self.chain.of_tables else None
-        return self._shown(self.known, tables, self._answers)
+        answers = self._answers  # read once: another thread may run a stage
+        known = self._known_after(len(answers) - 1)
+        return self._shown(known, known_tables(known) if self.chain.of_tables else None, answers[-1])
 
     def advance(self) -> Answers:
         """Run the next stage and return the answers of all that is known then (k,); of tables, as `answers`."""
-        self._check_open("advance")
-        if self._ran == len(self.chain.stages):
-            raise ReleaseOrderError(
-                f"stage {self._ran - 1} was the last: choose mechanism {self._ran - 1} or {self._ran}, or stop"
-            )
-        stage = self.chain.stages[self._ran]
-        # Should the measurement fail half-way, nobody may run it again: it may have told something already.
-        self._finished = f"stage {self._ran} failed"
-        increment = self._draw_answers(stage.increment)
-        self._answers = stage.step.combine(self._answers, increment)
-        self._ran, self._finished = self._ran + 1, ""
-        return self.answers
+        with self._open("advance"):
+            if self._ran == len(self.chain.stages):
+                raise ReleaseOrderError(
+                    f"stage {self._ran - 1} was the last: choose mechanism {self._ran - 1} or {self._ran}, or stop"
+                )
+            stage = self.chain.stages[self._ran]
+            # If the measurement fails, it must not run again: its first part may have disclosed something already.
+            self._finished = f"stage {self._ran} failed"
+            increment = self._draw_answers(stage.increment)
+            self._answers = (*self._answers, stage.step.combine(self._answers[-1], increment))
+            self._finished = ""
+            return self.answers
 
     def choose(self, index: int) -> ReleasedAnswer:
         """Run the residual of a mechanism and return its answer; the release ends with it.
@@ -171,28 +186,30 @@ class AdaptiveRelease(Uncopied):
         Where the mechanism's own rows depend on one another, noise that does not depend on the data is added, so
         that the values have exactly the mechanism's distribution.
         """
-        self._check_open("choose")
-        count = len(self.chain.mechanisms)
-        index = validate.index(count, index=index)
-        if not self._ran:
-            raise ReleaseOrderError("advance before choosing: no stage has run")
-        if index < self._ran - 1:
-            raise ReleaseOrderError(
-                f"mechanism {index} is out since stage {index + 1} ran: the known answers may tell more than it does"
+        with self._open("choose"):
+            count = len(self.chain.mechanisms)
+            index = int(validate.index(count, index=index))
+            if not self._ran:
+                raise ReleaseOrderError("advance before choosing: no stage has run")
+            if index < self._ran - 1:
+                raise ReleaseOrderError(
+                    f"mechanism {index} is out since stage {index + 1} ran: the known answers may tell more than it "
+                    f"does"
+                )
+            parts = self.chain.stages[self._ran - 1].decomposition(index)
+            self._finished = f"mechanism {index} was chosen"
+            residual = self._draw_answers(parts.residual)
+            combined = parts.combine(self._answers[-1], residual, self._generator)
+            self.chosen = index
+            return ReleasedAnswer(
+                index, parts.target, self._shown(parts.target, self.chain.workload_of(index), combined)
             )
-        parts = self.chain.stages[self._ran - 1].decomposition(int(index))
-        self._finished = f"mechanism {index} was chosen"
-        residual = self._draw_answers(parts.residual)
-        combined = parts.combine(self._answers, residual, self._generator)
-        self.chosen = int(index)
-        workload = self.chain.workload_of(int(index))
-        return ReleasedAnswer(int(index), parts.target, self._shown(parts.target, workload, combined))
 
     def stop(self) -> Answers:
         """End the release with the known mechanism, and return its answers (k,); of tables, as `answers`."""
-        self._check_open("stop")
-        self._finished = "the release was stopped"
-        return self.answers
+        with self._open("stop"):
+            self._finished = "the release was stopped"
+            return self.answers
 
     def run(self, rule: Rule) -> ReleasedAnswer | None:
         """Advance as long as a rule says so; return the answer of its choice, or None where it stops.
@@ -236,6 +253,19 @@ class AdaptiveRelease(Uncopied):
             raise InvalidInputError(f"measure must return {count} answers, one per query, got {len(answers)}")
         return answers
 
-    def _check_open(self, step: str) -> None:
-        if self._finished:
-            raise ReleaseOrderError(f"cannot {step}: {self._finished}, and nothing more may run")
+    def _known_after(self, stages: int) -> Any:
+        """Return the mechanism that the first stages amount to."""
+        return self.chain.stages[stages - 1].known if stages else self.chain.no_release
+
+    @contextlib.contextmanager
+    def _open(self, step: str) -> Iterator[None]:
+        """Run a step of an open release: one thread at a time, in the process that began the release."""
+        if os.getpid() != self._process:  # before the lock, which another thread may have locked at the fork
+            raise ReleaseOrderError(
+                f"cannot {step}: process {self._process} began this release, and it could go on there too; "
+                f"begin another release in this process, whose cost adds up"
+            )
+        with self._lock:
+            if self._finished:
+                raise ReleaseOrderError(f"cannot {step}: {self._finished}, and nothing more may run")
+            yield

@@ -404,8 +404,9 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
         return np.inf
     hidden = sum_rounding(matrix.shape[1] + 3) * (sizes @ sizes.T + np.abs(mixed + mixed.T))
     counts = gain(epsilon) * np.arange(size + 1) + size
-    # v'share is n + c Σ_{u in S} share_u: at least n, and n + c |S| where the prior is uniform.
-    partner = counts if np.allclose(share, 1, rtol=1e-12, atol=0) else np.full(size + 1, float(size))
+    # v'share is Σ_u share_u + c Σ_{u in S} share_u, and a set of k user types has no less than the k smallest shares.
+    smallest = np.concatenate([[0.0], np.cumsum(np.sort(share))])
+    partner = (share.sum() + gain(epsilon) * smallest) * (1 - 4 * sum_rounding(size + 1))
     if relaxation is not None:
         return relaxation.excess(form, epsilon, counts * partner, hidden)
     if size > EXACT:

@@ -208,9 +208,29 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
             problems.append(known[key])
         return tuple(problems)
 
+    @property
+    def cost_limit(self) -> float | None:
+        """Squared privacy cost to which a feasible point is limited; None if the objective is that cost.
+
+        Each family states its own: raises `InputTypeError` otherwise.
+        """
+        raise InputTypeError(
+            f"a {type(self).__name__} must define cost_limit: the squared privacy cost to which noise is limited, or "
+            f"None if its objective is that cost"
+        )
+
     def mechanism(self, primal: object) -> Any:
-        """Return the mechanism with this noise."""
-        return mechanism_of(self.geometry, self.geometry.point(primal))
+        """Return the mechanism with this noise, or with slightly more if rounding would put it above `cost_limit`."""
+        return self._mechanism_within(self.geometry.point(primal), self.cost_limit)
+
+    def _mechanism_within(self, point: Any, limit: float | None) -> Any:
+        """Return the mechanism of a feasible point, scaled so that its privacy cost is at most the limit."""
+        if limit is None:
+            return mechanism_of(self.geometry, point)
+        forms = self.geometry.forms(point)
+        cost = np.inf if forms is None else forms.cost * (1 + forms.cost_rounding)
+        point = self.geometry.divide(point, limit / cost) if exceeds_by_rounding(cost, limit) else point
+        return limited(mechanism_of(self.geometry, point), limit)
 
     def as_dual(self, dual: object) -> Any:
         """Return given dual weights in the form of this problem's geometry, negative ones of rounding size as 0."""
@@ -276,9 +296,10 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         values: Array = self.geometry.per_query(self.workload, getattr(self, self.numbers))
         return values
 
-    def in_numbers(self) -> dict[str, object]:
+    def _noise_in_numbers(self, allowed: float) -> dict[str, object]:
+        """Return the data of a family whose proof is that of targets, or of weights, at a squared privacy cost."""
         stated: dict[str, object] = self.geometry.in_numbers(self.workload, self.numbers, getattr(self, self.numbers))
-        return {**stated, "allowed": getattr(self, "cost", 1.0)}
+        return {**stated, "allowed": allowed}
 
     def on_geometry(self, geometry: str) -> Self:
         """Return the same problem on another geometry, named as its parameter is; itself where it stands there.
@@ -353,21 +374,19 @@ def share_of(problem: OnGeometry, tol: float) -> float:
 # Mechanisms from noise on a geometry.
 
 
-def mechanism_within(problem: OnGeometry[Any], point: Any, cost: float) -> Any:
-    """Return the mechanism with this noise, or with a little more, so that no rounding hides a higher cost.
+def limited(mechanism: Any, limit: float) -> Any:
+    """Return a mechanism with enough more noise that no rounding error puts its privacy cost above a limit.
 
-    What was to be spent is then what its privacy is said to be, if the noise is feasible.
+    One that exceeds the limit by more than a feasible point may stays as it is.
     """
-    geometry, forms = problem.geometry, problem.geometry.forms(point)
-    spent = np.inf if forms is None else forms.cost * (1 + forms.cost_rounding)
-    mechanism = OnGeometry.mechanism(problem, geometry.divide(point, cost / spent) if _rounded(spent, cost) else point)
-    while _rounded(spent := mechanism.squared_privacy_cost, cost):
-        mechanism = mechanism.scaled(spent / cost * (1 + 4 * linalg.EPS))
+    while exceeds_by_rounding(cost := mechanism.squared_privacy_cost, limit):
+        mechanism = mechanism.scaled(cost / limit * (1 + 4 * linalg.EPS))
     return mechanism
 
 
-def _rounded(spent: float, cost: float) -> bool:
-    return cost < spent <= cost * (1 + FEASIBLE)
+def exceeds_by_rounding(cost: float, limit: float) -> bool:
+    """Return whether a cost is above a limit, by no more than a feasible point may exceed it."""
+    return limit < cost <= limit * (1 + FEASIBLE)
 
 
 def mechanism_of(geometry: Geometry, point: object) -> GaussianPrivacy:

@@ -376,15 +376,12 @@ class CommonMechanism(Problem[CommonDual, Any]):
     def in_numbers(self) -> dict[str, object]:
         """Return the problem's data in numbers alone, as proof files have it: the covariances ``P_i`` on the basis.
 
-        Raises `InvalidInputError` where nothing is common, and for the volume.
+        Raises `InvalidInputError` where nothing is common.
         """
         if self.trivial:
             raise InvalidInputError("a proof needs something that the mechanisms have in common; nothing is")
-        if self.criterion == "volume":
-            raise InvalidInputError(
-                "a proof in whole numbers is of criterion 'trace': the root of a determinant is no fraction"
-            )
-        return {"kind": "common", "mechanisms": [{"covariance": bound} for bound in self.bounds]}
+        kind = "common volume" if self.criterion == "volume" else "common"
+        return {"kind": kind, "mechanisms": [{"covariance": bound} for bound in self.bounds]}
 
     @property
     def trivial(self) -> bool:

@@ -25,7 +25,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry, mechanism_within
+from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -100,6 +100,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
     price_words = "Loosening the target{}", "saves about {} of rho"
+    cost_limit = None  # its objective is the squared privacy cost
 
     def __init__(
         self,
@@ -115,6 +116,9 @@ class FitnessForUse(OnGeometry[FitnessDual]):
 
         chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, targets=numbers, geometry=chosen)
+
+    def in_numbers(self) -> dict[str, object]:
+        return self._noise_in_numbers(1.0)
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
@@ -225,8 +229,12 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         """How noise is evaluated, shared with the accuracy-first problem."""
         return self.accuracy_first.geometry
 
-    def mechanism(self, primal: object) -> Any:
-        return mechanism_within(self, self.geometry.point(primal), self.cost)
+    @property
+    def cost_limit(self) -> float:
+        return self.cost
+
+    def in_numbers(self) -> dict[str, object]:
+        return self._noise_in_numbers(self.cost)
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:

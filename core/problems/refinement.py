@@ -167,6 +167,10 @@ class RefinementStage:
         violation = max(sides.excess - 1, departure)
         return Certificate.of(objective, bound, violation, sides.rounding + rounding + excess)
 
+    def costs_no_more(self, profile: Array, other: Array, tol: float) -> bool:
+        """Return whether the worst cost of the open neighbours in a profile (s,) is at most that in another one."""
+        return bool(profile[self.neighbours].max() <= (1 + tol) * other[self.neighbours].max())
+
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
         return self.problem.mechanism(primal)
@@ -358,7 +362,7 @@ def _split_by_reach(directions: Array, vectors: Array) -> tuple[Array, Array]:
     if not unit.size:
         return directions[:, :0], directions
     left, values, _ = linalg.svd(unit, full_matrices=True)
-    rank = linalg.numerical_rank(values, unit.shape)
+    rank = int(np.count_nonzero(values > np.sqrt(CLOSED) * values[0]))  # costs and variances are squares of these
     return (
         (directions, directions[:, :0])
         if rank == len(unit)
@@ -434,6 +438,9 @@ def refine(
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the caller supplies the solver.
 
+    The refinement never returns less than an earlier stage. If rounding has spoilt the face of a stage, its covariance
+    can raise a worst cost that was minimised before. It is then left out, and counts as unproven.
+
     - `problem`: the problem;
     - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
       identity;
@@ -445,6 +452,7 @@ def refine(
     began, whole = time.perf_counter(), accuracy_first(problem)
     stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
+    best_profile = np.full(stage.moves.shape[1], np.inf)
     with np.errstate(all="ignore"):
         while not stage.finished and not (solved and deadline.passed):
             try:
@@ -454,15 +462,19 @@ def refine(
                 if not solved:
                     raise
                 break
-            solved.append((stage, dual, steps))
             point = stage.covariance(inner)
+            candidate = whole.feasible(point)
+            profile = evaluate(whole.geometry, whole.targets, candidate).profile
+            stages_so_far = [stage, *(earlier for earlier, _, _ in solved)]
+            if not all(earlier.costs_no_more(profile, best_profile, tol) for earlier in stages_so_far) and solved:
+                break
+            solved.append((stage, dual, steps))
+            covariance, best_profile = candidate, profile
             try:
                 stage = next_stage(stage, inner, dual, stage.certify(point, dual).gap)
             except np.linalg.LinAlgError:
                 # Numerically singular noise has no square root to go on with; the judge says what that is worth.
                 break
-            point = stage.covariance()
-        covariance = whole.feasible(point)
     reason = Status.STEPS_EXHAUSTED if deadline.passed else Status.STALLED
     judge = partial(judged_solution, tol=tol, otherwise=reason, solver=solver)
     stages = tuple(judge(stage, covariance, dual, iterations=steps) for stage, dual, steps in solved)

@@ -18,7 +18,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.geometry.weights import VarianceDual
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import OnGeometry, mechanism_within
+from dualmech.problems.base import OnGeometry
 from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -88,6 +88,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     numbers: ClassVar[str] = "weights"
     dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
+    cost_limit = 1.0
     price_words = "Raising the weight{}", "adds about {} to the total variance"
 
     def __init__(
@@ -108,6 +109,9 @@ class TotalVariance(OnGeometry[VarianceDual]):
         values = 1.0 if weights is None else weights
         chosen, numbers = choose(workload, values, "weights", geometry, dense, basis, neighbours)
         set_parts(self, workload=workload, weights=numbers, geometry=chosen)
+
+    def in_numbers(self) -> dict[str, object]:
+        return self._noise_in_numbers(self.cost_limit)
 
     @property
     def asked(self) -> Index:
@@ -144,7 +148,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def mechanism(self, primal: object, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""
         allowed = validate.positive_number(cost=cost)
-        return mechanism_within(self, self.geometry.divide(self.geometry.point(primal), allowed), allowed)
+        return self._mechanism_within(self.geometry.divide(self.geometry.point(primal), allowed), allowed)
 
     def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the total variance, ``w_j · variance_j / Σ_l w_l · variance_l``.

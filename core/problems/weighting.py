@@ -17,7 +17,7 @@ from dualmech.geometry.weights import ON_NEIGHBOURS, read_weights, valid_weights
 from dualmech.geometry.words import costs_over, neighbour_words, ranked
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
-from dualmech.problems.base import Problem
+from dualmech.problems.base import Problem, limited
 from dualmech.problems.design import DesignGeometry, SineDesign, SineLoads, WrittenLoads, answer_rows
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
@@ -140,6 +140,11 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         return self.loads.matrix
 
     @property
+    def cost_limit(self) -> float | None:
+        """Squared privacy cost to which weights are limited; None for pure privacy, whose noise is not Gaussian."""
+        return 1.0 if self.privacy == "approximate" else None
+
+    @property
     def power(self) -> int:
         """The power p by which a weight divides a variance: 1, or 2 for pure privacy."""
         return POWERS[self.privacy]
@@ -229,7 +234,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
             )
         spent = validate.positive_number(cost=cost)
         basis, root = self.geometry.noise(self._solution(primal) ** self.power)
-        return LinearGaussianMechanism(basis, root @ root.T / spent, self.neighbours)
+        mechanism: LinearGaussianMechanism = limited(
+            LinearGaussianMechanism(basis, root @ root.T / spent, self.neighbours), spent
+        )
+        return mechanism
 
     def exceeded(self, primal: npt.ArrayLike) -> tuple[str, ...]:
         """Say which neighbours move the strategy's answers by more than 1."""

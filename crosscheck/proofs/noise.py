@@ -162,6 +162,13 @@ def refuse_large_common(problem: Problem, stated: Parts) -> None:
     limited(2 * len(mechanisms) * size**3, f"{len(mechanisms)} mechanisms and {size} common queries")
 
 
+def refuse_large_volume(problem: Problem, stated: Parts) -> None:
+    """Refuse likewise: numbers of an elimination have as many words as there are rows."""
+    mechanisms = stated["mechanisms"]
+    size = len(mechanisms[0]["covariance"])
+    limited(64 * len(mechanisms) * size**4, f"{len(mechanisms)} mechanisms and a volume of {size} common queries")
+
+
 def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> PrimalAndDual:
     """Return the parts that show the upper and the lower bound."""
     covariance = (primal + primal.T) / 2

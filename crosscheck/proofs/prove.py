@@ -46,6 +46,7 @@ WITNESSES: dict[str, Witness] = {
     "soft maxima": Witness(noise.refuse_large, noise.softmax_witness),
     "weighting": Witness(noise.refuse_large_weighting, noise.weighting_witness),
     "common": Witness(noise.refuse_large_common, noise.common_witness),
+    "common volume": Witness(noise.refuse_large_volume, noise.common_witness),
     "reuse": Witness(noise.refuse_large_reuse, noise.reuse_witness),
     "local": Witness(local.refuse_large, local.witness),
     "projection": Witness(local.refuse_large_projection, local.projection_witness),
@@ -157,7 +158,7 @@ def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
 
 def provable(problem: Problem) -> Parts:
     """Return a problem in numbers alone; refused where no proof is known, or it is too large for one."""
-    stated = problem.in_numbers()
+    stated = _in_numbers(problem)
     WITNESSES[str(stated["kind"])].refuse_large(problem, stated)
     return stated
 
@@ -248,6 +249,18 @@ def arguments_part(problem: Problem, stated: Parts) -> Parts:
     return {"family": _family(problem), **written(stated)}
 
 
+def _in_numbers(problem: Problem) -> Parts:
+    """Return a problem in numbers alone; refuse the form of another family, whose judge the problem has replaced."""
+    families = type(problem).__mro__
+    judge, form = (next(kind for kind in families if name in vars(kind)) for name in ("certify", "in_numbers"))
+    if not issubclass(form, judge):
+        raise InvalidInputError(
+            f"no proof in whole numbers is known of a {judge.__name__}: its judge is its own, in_numbers is that of a "
+            f"{form.__name__}"
+        )
+    return problem.in_numbers()
+
+
 def _family(problem: Problem) -> str:
     """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
     names = [base.__name__ for base in type(problem).__mro__]
@@ -262,5 +275,5 @@ def _stated(problem: AnyProblem, kind: str) -> Parts | None:
     for name in names:
         with contextlib.suppress(InvalidInputError):
             same = problem.on_geometry(name) if name else problem
-            return arguments_part(same, same.in_numbers())
+            return arguments_part(same, _in_numbers(same))
     return None

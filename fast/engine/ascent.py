@@ -19,9 +19,10 @@ from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import DualFunction, Evaluation
+from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, remaining_limits
 from dualmech.problems.base import AnyProblem
-from dualmech.progress import Progress, Status
-from dualmech.solution import Solution, judged_solution, retold
+from dualmech.progress import Status
+from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 
 # The multiplicative fixed point of the dual, accelerated and safeguarded; cheap steps for large problems.
@@ -168,7 +169,7 @@ def ascend(
         rest = remaining_limits(limits, answer)
         if method == "auto" and rest is not None and _second_try(program, answer):
             again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
-            answer = _better_solution(answer, again)
+            answer = better_solution(answer, again)
     return retold(answer, solver=f"fast:{method}")
 
 
@@ -206,38 +207,7 @@ def _unproven(answer: Solution) -> float:
 
 def _second_try(program: DualFunction, answer: Solution) -> bool:
     """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
-    again = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
-    return answer.status in again and newton.operations(program) <= MOST_OPERATIONS
-
-
-def _better_solution(first: Solution, second: Solution) -> Solution:
-    """Return the better covariance with the better weights, whichever run found them, judged together."""
-    feasible = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
-    best_primal = min(feasible, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
-    best_dual = max((second, first), key=lambda answer: answer.lower_bound)
-    return judged_solution(
-        first.problem,
-        best_primal.primal,
-        best_dual.dual,
-        tol=first.tol,
-        otherwise=Status.STALLED if second.status is Status.CERTIFIED else second.status,
-        iterations=first.iterations + second.iterations,
-        seconds=first.seconds + second.seconds,
-        history=first.history + tuple(_continued_progress(news, first) for news in second.history),
-    )
-
-
-def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
-    """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
-    steps, tell = limits.max_iterations - first.iterations, limits.callback
-    if steps <= 0 or limits.deadline.passed:
-        return None
-    following = None if tell is None else (lambda news: tell(_continued_progress(news, first)))
-    return replace(limits, max_iterations=steps, callback=following)
-
-
-def _continued_progress(news: Progress, first: Solution) -> Progress:
-    return replace(news, iteration=news.iteration + first.iterations, seconds=news.seconds + first.seconds)
+    return answer.status in AT_THE_LIMIT and newton.operations(program) <= MOST_OPERATIONS
 
 
 def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:

@@ -11,14 +11,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from dualmech import validate
+from dualmech.certificate import FEASIBLE
 from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
 MOST_STEPS = 1000  # steps of a run unless the user sets another limit
 PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
 WORTHWHILE = 0.9  # a gap counts as smaller when it is below this share of the last one that did
-
-
 MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for the judge's own rounding
 
 
@@ -117,7 +116,7 @@ def run(
 
     Small enough is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
     weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
-    is.
+    is. A state with an objective below a bound is beyond double precision: it is refused, and the run ends.
     """
     begun = time.perf_counter()
     state = best_primal = best_dual = start
@@ -128,6 +127,9 @@ def run(
         objective, lower_bound = state.objective, state.lower_bound
         if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
+            break
+        if (highest := max(lower_bound, bound)) > 0 and min(objective, least) < (1 - FEASIBLE) * highest:
+            reason = Status.STALLED
             break
         if objective < least:
             best_primal, least = state, objective

@@ -21,6 +21,7 @@ from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
+from dualmech.fast.engine.precision import remaining_limits
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.weights import FitnessDual, VarianceDual
@@ -61,7 +62,7 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
     history = list(answer.history)
     for _ in range(MOST_ROUNDS):
         steps = history[-1].iteration
-        left = ascent.remaining_limits(limits, answer)
+        left = remaining_limits(limits, answer)
         if left is None:
             break
         outcome = ascend(

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -145,6 +150,82 @@ class TestOrder:
             release.advance()
         with pytest.raises(dm.errors.ReleaseOrderError, match="stage 0 failed"):
             release.advance()
+
+
+class TestThreads:
+    """Steps that threads begin during a measurement wait for its end, and see what it did."""
+
+    @staticmethod
+    def during_a_step(
+        first: Callable[[dm.AdaptiveRelease], Any], second: Callable[[dm.AdaptiveRelease], Any]
+    ) -> tuple[dm.AdaptiveRelease, list[Any]]:
+        """Begin the second step in another thread during the first one's measurement; return both outcomes."""
+        outcomes: list[Any] = []
+        threads: list[threading.Thread] = []
+
+        def attempt(step: Callable[[dm.AdaptiveRelease], Any]) -> None:
+            try:
+                outcomes.append(step(release))
+            except dm.errors.ReleaseOrderError as error:
+                outcomes.append(error)
+
+        def measure(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
+            if armed and not threads:
+                threads.append(threading.Thread(target=attempt, args=(second,)))
+                threads[0].start()
+                threads[0].join(0.05)  # without a lock the second step ends here
+            return np.asarray(mechanism.query_matrix @ x)
+
+        armed = False
+        release = dm.AdaptiveRelease(CHAIN, DATA, measure=measure)
+        release.advance()
+        armed = True
+        attempt(first)
+        threads[0].join()
+        return release, outcomes
+
+    def test_a_choice_waits_for_a_stage_and_sees_it(self) -> None:
+        release, (stage, choice) = self.during_a_step(lambda each: each.advance(), lambda each: each.choose(2))
+        assert release.stage == 1 and release.chosen == choice.index == 2
+        np.testing.assert_allclose(stage, CHAIN.stages[1].known.query_matrix @ DATA)
+
+    def test_two_stages_run_in_order(self) -> None:
+        release, (stage, refused) = self.during_a_step(lambda each: each.advance(), lambda each: each.advance())
+        assert release.stage == 1 and not release.finished and len(stage)
+        assert isinstance(refused, dm.errors.ReleaseOrderError) and "was the last" in str(refused)
+
+    def test_of_two_choices_at_once_one_is_answered(self) -> None:
+        for _ in range(40):
+            release, ready, answered = opened(), threading.Barrier(2), list[int]()
+            release.advance()
+
+            def choose(index: int, release: Any = release, ready: Any = ready, answered: Any = answered) -> None:
+                ready.wait()
+                try:
+                    answered.append(release.choose(index).index)
+                except dm.errors.ReleaseOrderError:
+                    return
+
+            threads = [threading.Thread(target=choose, args=(index,)) for index in range(2)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+            assert answered == [release.chosen]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+    def test_a_forked_process_cannot_go_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A fork changes nothing but the process id, which is what a release looks at."""
+        release = opened()
+        release.advance()
+        parent = os.getpid()
+        with release._lock, monkeypatch.context() as child:  # another thread may have a step under way at the fork
+            child.setattr(os, "getpid", lambda: parent + 1)
+            for step in (release.advance, release.stop, lambda: release.choose(1), lambda: release.run(never)):
+                with pytest.raises(dm.errors.ReleaseOrderError, match=f"process {parent} began this release"):
+                    step()
+            assert release.answers.shape == (1,)
+        assert release.choose(1).index == 1
 
 
 class TestMeasure:

@@ -59,21 +59,25 @@ def made(state: Callable[[], Any]) -> Callable[[int], random_problems.RandomProb
 
 
 def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign error, a warning, bounds that cross, and a certificate against the proof."""
+    """A foreign error, a warning, bounds that cross, and a worse answer at a tighter tolerance."""
     small = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
     honest = soak._solved
 
     def raises(*_: Any) -> Solution:
         raise ZeroDivisionError("by nothing")
 
-    def warns(layer: str, problem: Any) -> Solution:
+    def warns(layer: str, problem: Any, tol: float | None = None) -> Solution:
         assert np.float64(1) / np.float64(0) > 0
-        return honest(layer, problem)
+        return honest(layer, problem, tol)
 
-    def twice(layer: str, problem: Any) -> Solution:
-        return honest(layer, problem if layer == "fast" else dm.FitnessForUse(problem.workload, 0.5))
+    def twice(layer: str, problem: Any, tol: float | None = None) -> Solution:
+        return honest(layer, problem if layer == "fast" else dm.FitnessForUse(problem.workload, 0.5), tol)
 
-    for solved, words in ((raises, "ZeroDivisionError"), (warns, "RuntimeWarning"), (twice, "do not meet")):
+    def loses(layer: str, problem: Any, tol: float | None = None) -> Solution:
+        return honest(layer, problem, None if tol is None else 1e-3)
+
+    wrong = (raises, "ZeroDivisionError"), (warns, "RuntimeWarning"), (twice, "do not meet"), (loses, "at 1e-10")
+    for solved, words in wrong:
         monkeypatch.setattr(random_problems, "asked", made(lambda: small))
         monkeypatch.setattr(soak, "_solved", solved)
         assert words in soak.outcome(0).fault

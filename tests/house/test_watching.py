@@ -175,6 +175,30 @@ def test_a_log_without_news_is_not_silent_for_long(
     assert capsys.readouterr().err.startswith("stating the problem, ")
 
 
+def test_the_first_line_of_a_log_has_its_label(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the thread can write its first line before the task runs any further."""
+
+    class Eager(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            assert written.wait(30)
+
+    printed, written = rich.console.Console.print, threading.Event()
+
+    def noted(self: Any, *objects: Any, **options: Any) -> None:
+        printed(self, *objects, **options)
+        written.set()
+
+    monkeypatch.setattr(watching, "SILENT", 0.01)
+    monkeypatch.setattr(rich.console.Console, "print", noted)
+    monkeypatch.setattr(watching.threading, "Thread", Eager)
+    with watching.passing("stating the problem"):
+        pass
+    assert capsys.readouterr().err.startswith("stating the problem, ")
+
+
 @given(st.floats(1e-3, 10), st.integers(2, 60), st.floats(0.05, 0.95), st.floats(1e-12, 1e-3))
 def test_the_time_that_is_left_is_that_of_a_steady_pace(second: float, steps: int, factor: float, goal: float) -> None:
     history = [Progress(step, 1.0, 1.0, factor**step, second * step) for step in range(steps)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -295,8 +296,9 @@ class TestOtherArrays:
         torch = pytest.importorskip("torch")
         self.check(torch.tensor)
 
-    def test_of_jax(self) -> None:
-        self.check(pytest.importorskip("jax.numpy").asarray)
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_of_jax(self, dtype: str) -> None:
+        self.check(partial(pytest.importorskip("jax.numpy").asarray, dtype=dtype))
 
     def test_as_a_streaming_matrix(self) -> None:
         pytest.importorskip("jax_privacy")

@@ -104,6 +104,17 @@ class TestWeakDuality:
             {"roots": [{"root": each} for each in below]},
         )
 
+    @given(st.data())
+    def test_common_volume(self, data: st.DataObject) -> None:
+        size, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+        own, above, below = [[data.draw(arrays(size, size)) for _ in range(count)] for _ in range(3)]
+        found = data.draw(arrays(size, size))
+        holds(
+            {"kind": "common volume", "mechanisms": [{"covariance": each @ each.T + np.eye(size)} for each in own]},
+            {"covariance": found @ found.T, "roots": [{"root": each} for each in above]},
+            {"roots": [{"root": each + 2 * np.eye(size)} for each in below]},
+        )
+
     @given(st.data(), st.booleans())
     def test_reuse(self, data: st.DataObject, released: bool) -> None:
         queries, cells, known = (data.draw(st.integers(1, 3)) for _ in range(3))
@@ -186,6 +197,13 @@ class TestKnownOptima:
         assert optimum * (1 - Fraction(1, 10**30)) <= proof.upper
         assert proof.width < 2e-9
 
+    @given(st.lists(st.lists(st.integers(1, 9), min_size=3, max_size=3), min_size=2, max_size=3))
+    def test_a_volume_of_noise_on_the_same_axes(self, variances: list[list[int]]) -> None:
+        mechanisms = [dm.LinearGaussianMechanism(np.eye(3), np.diag(np.array(row, float))) for row in variances]
+        proof = prove(dm.CommonMechanism(mechanisms, basis=np.eye(3), criterion="volume"))
+        cube = Fraction(math.prod(max(column) for column in zip(*variances, strict=True)))
+        assert proof.lower**3 <= cube <= proof.upper**3 and proof.width < 2e-9
+
     def test_two_common_mechanisms(self) -> None:
         """Of two the optimum is the trace of ``(P + Q)/2 + |P - Q|/2``, here of diagonal matrices."""
         one, two = (dm.LinearGaussianMechanism(np.eye(3), np.diag(each)) for each in ([1, 4, 2], [3, 1, 2]))
@@ -259,12 +277,25 @@ class TestExactNumbers:
             [sum(a * b for a, b in zip(row, column, strict=True)) for column in zip(*two, strict=True)] for row in one
         ]
 
-    @given(st.fractions(min_value=0, max_value=10**30), st.sampled_from([2, 3]))
+    @given(st.fractions(min_value=0, max_value=10**30), st.sampled_from([1, 2, 3, 5, 8]))
     def test_roots(self, given_: Fraction, order: int) -> None:
         low = exact.root_below(given_, order)
         assert low**order <= given_ <= (low * (1 + Fraction(1, 2**150))) ** order
-        if order == 2:
-            assert given_ <= exact.root_above(given_) ** 2
+        assert given_ <= exact.root_above(given_, order) ** order
+
+    @given(st.data(), st.integers(1, 4))
+    def test_elimination(self, data: st.DataObject, size: int) -> None:
+        """The determinant and the solution satisfy their definitions exactly, and other matrices are refused."""
+        root = data.draw(arrays(size, size))
+        matrix = as_read({"a": root @ root.T + np.eye(size), "b": root, "c": root + root.T - 2 * np.eye(size)})
+        definite, right = matrix.matrix("a"), matrix.matrix("b")
+        determinant, solution = exact.eliminated(definite, right)
+        assert float(determinant) == pytest.approx(np.linalg.det(root @ root.T + np.eye(size)), rel=1e-9)
+        for row, wanted in zip(definite.numbers(), right.numbers(), strict=True):
+            assert [exact.dot(row, column) for column in zip(*solution, strict=True)] == wanted
+        if np.linalg.eigvalsh(root + root.T - 2 * np.eye(size))[0] < -1e-9:
+            with pytest.raises(Refused, match="positive definite"):
+                exact.eliminated(matrix.matrix("c"), right)
 
     @given(st.fractions(min_value=-2000, max_value=300))
     def test_exponentials(self, value: Fraction) -> None:

@@ -31,6 +31,7 @@ OF_LIBRARY = [
     "weighting-prefix-8-eigen-queries-replaced",
     "weighting-prefix-8-wavelet-pure",
     "common-example-38",
+    "common-whole-3-seed-10-volume",
     "reuse-prefix-8-after-halves",
     "local-prefix-4-1-average",
     "local-prefix-8-1-prior",

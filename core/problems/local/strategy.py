@@ -183,7 +183,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
                 objective = float(evaluated.variances.max())
                 rounding = self._worst_rounding(evaluated, objective + min(shift, self._lengths.mean()))
         if self.criterion == "average":
-            bound = max(moment, self._trace_bound)
+            # No moment is negative, so that ``n Σ_u π_u M_u`` is at least ``n min π`` times their sum, which is L.
+            bound = max(moment, self.user_types * float(self.prior.min()) * self._trace_bound)
             return Certificate.of(objective, bound, violation, rounding + bound_rounding)
         return self._worst_certificate(objective, moment, violation, rounding + bound_rounding, shift)
 
@@ -242,9 +243,8 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     @property
     def _trace_bound(self) -> float:
-        """The closed-form bound on L, where the prior is uniform; 0 elsewhere."""
-        uniform = np.allclose(self.prior, 1 / self.user_types, rtol=1e-12, atol=0)
-        return local.trace_bound(self.root, self.epsilon, self.root_off) if uniform else 0.0
+        """The closed-form bound on L, the sum of the user types' second moments."""
+        return local.trace_bound(self.root, self.epsilon, self.root_off)
 
     def _worst_rounding(self, evaluated: local.Evaluation, unit: float) -> float:
         """Return what rounding and mending may add to a variance, in units of what the gap is relative to.

@@ -123,6 +123,25 @@ def departed(matrix: Matrix, inverse: Matrix) -> Fraction:
     return missed
 
 
+def eliminated(matrix: Matrix, right: Matrix) -> tuple[Fraction, list[list[Fraction]]]:
+    """Return ``det A`` and ``A⁻¹ C`` of a symmetric A; refuse one that is not positive definite.
+
+    By elimination in whole numbers (Bareiss 1968): every division leaves no remainder, and the pivots are the leading
+    minors, all of them positive if and only if the matrix is positive definite.
+    """
+    rows, size, last = [[*one, *two] for one, two in zip(matrix.rows, right.rows, strict=True)], len(matrix.rows), 1
+    for place in range(size):
+        chosen, pivot = rows[place], rows[place][place]
+        expect(pivot > 0, "a matrix must be positive definite")
+        for index, row in enumerate(rows):
+            if index != place:
+                factor = row[place]
+                rows[index] = [(pivot * one - factor * two) // last for one, two in zip(row, chosen, strict=True)]
+        last = pivot
+    unit = power(1, right.exponent - matrix.exponent) / last
+    return power(last, size * matrix.exponent), [[entry * unit for entry in row[size:]] for row in rows]
+
+
 def dot(one: Iterable[Fraction | int], two: Iterable[Fraction | int]) -> Fraction:
     """Return the sum of products, over one common denominator: it is reduced once, and not at every step."""
     top, bottom = 0, 1
@@ -139,13 +158,13 @@ def total(numbers: Sequence[Fraction | int]) -> Fraction:
     return dot(numbers, [1] * len(numbers))
 
 
-def root_above(square: Fraction | int) -> Fraction:
-    """Return a number that is at least the square root, and hardly more."""
-    return _root(Fraction(square), 2, 1)
+def root_above(number: Fraction | int, order: int = 2) -> Fraction:
+    """Return an upper bound, close to it, on the square root, or a root of another order."""
+    return _root(Fraction(number), order, 1)
 
 
 def root_below(number: Fraction | int, order: int = 2) -> Fraction:
-    """Return a number that is at most the square or cube root of one that is not negative, and hardly less."""
+    """Return a lower bound, close to it, on the square root, or a root of another order, of a non-negative number."""
     return _root(Fraction(number), order, 0)
 
 
@@ -156,15 +175,15 @@ def _root(number: Fraction, order: int, more: int) -> Fraction:
     digits = number.numerator.bit_length() - number.denominator.bit_length()
     shift = max(0, 160 - digits // order)  # three times the digits of a double, whatever the size
     scaled = (number.numerator << (order * shift)) // number.denominator
-    root = isqrt(scaled) if order == 2 else _cube_root(scaled)
+    root = isqrt(scaled) if order == 2 else _whole_root(scaled, order)
     return Fraction(root + more, 1 << shift)
 
 
-def _cube_root(whole: int) -> int:
-    """Return the largest whole number whose cube is at most the given one, by Newton's method from above."""
-    root = 1 << -(-whole.bit_length() // 3)
+def _whole_root(whole: int, order: int) -> int:
+    """Return the largest whole number whose power is at most the given one, by Newton's method from above."""
+    root = 1 << -(-whole.bit_length() // order)
     while True:
-        better = (2 * root + whole // (root * root)) // 3
+        better = ((order - 1) * root + whole // root ** (order - 1)) // order
         if better >= root:
             return root
         root = better

@@ -26,6 +26,7 @@ from .exact import (
     Matrix,
     departed,
     dot,
+    eliminated,
     exp_above,
     expect,
     identity,
@@ -139,23 +140,67 @@ def at_most(squares: list[Fraction], weights: list[Fraction]) -> None:
 
 def common_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a covariance and a measurement of a file show."""
+    mechanisms, covariance, off = stated_covariances(problem, upper)
+    weights = [squared(root) for root in common_roots(lower, mechanisms)]
+    total, largest = summed(weights), summed(weights).largest_sum()
+    expect(largest > 0, "roots must not all be 0")
+    proven = sum((member.paired(weight) for member, weight in zip(mechanisms, weights, strict=True)), Fraction(0))
+    proven += largest * mechanisms[0].trace() - mechanisms[0].paired(total)
+    return proven / largest, covariance.trace() + covariance.shape[0] * off
+
+
+def stated_covariances(problem: Given, upper: Given) -> tuple[list[Matrix], Matrix, Fraction]:
+    """Return the P_i, S and d."""
     mechanisms = [part.matrix("covariance") for part in problem.parts("mechanisms")]
     size = mechanisms[0].shape[0]
     for member in mechanisms:
         expect(member.shape == (size, size) and symmetric(member), "covariances must be symmetric and of one size")
     covariance, off = upper.matrix("covariance", (size, size)), Fraction(0)
     expect(symmetric(covariance), "the covariance must be symmetric")
-    for mechanism, part in zip(mechanisms, upper.parts("roots", len(mechanisms)), strict=True):
-        left = covariance.plus(mechanism, -1).plus(squared(part.matrix("root", (size, None))), -1)
-        off = max(off, left.largest_sum())
-    total, proven = Matrix([[0] * size for _ in range(size)], 0), Fraction(0)
-    for mechanism, part in zip(mechanisms, lower.parts("roots", len(mechanisms)), strict=True):
-        weights = squared(part.matrix("root", (size, None)))
-        total, proven = total.plus(weights), proven + mechanism.paired(weights)
-    largest = total.largest_sum()
-    expect(largest > 0, "roots must not all be 0")
-    proven += largest * mechanisms[0].trace() - mechanisms[0].paired(total)
-    return proven / largest, covariance.trace() + size * off
+    for mechanism, root in zip(mechanisms, common_roots(upper, mechanisms), strict=True):
+        off = max(off, covariance.plus(mechanism, -1).plus(squared(root), -1).largest_sum())
+    return mechanisms, covariance, off
+
+
+def common_roots(part: Given, mechanisms: list[Matrix]) -> list[Matrix]:
+    """Return the matrices H_i or G_i of a part, one for each mechanism."""
+    roots = part.parts("roots", len(mechanisms))
+    return [root.matrix("root", (mechanisms[0].shape[0], None)) for root in roots]
+
+
+def summed(matrices: list[Matrix]) -> Matrix:
+    total, *others = matrices
+    for matrix in others:
+        total = total.plus(matrix)
+    return total
+
+
+# The common mechanism of least volume: the same for covariances P_i ≻ 0, with the least ``(det S)^(1/r)``.
+#
+# Upper bound. ``(det (S + d I))^(1/r)`` is reached.
+#
+# Lower bound. Let ``T = Σ G_i G_iᵀ ≻ 0`` and ``X = S⁻¹``, so that ``X ⪯ P_i⁻¹``. The eigenvalues of ``X T`` are
+# positive, and by the inequality of means ``(det X det T)^(1/r) ≤ tr(X T) / r``. Here ``tr(X T) = Σ tr(G_iᵀ X G_i)`` is
+# at most ``Σ tr(G_iᵀ P_i⁻¹ G_i)``.
+
+
+def volume_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that a covariance and weights of a file show."""
+    mechanisms, covariance, off = stated_covariances(problem, upper)
+    size, unit = covariance.shape[0], identity(covariance.shape[0])
+    raised = covariance.plus(Matrix([[off.numerator * one for one in row] for row in unit.rows], -_exponent(off)))
+    trace, roots = Fraction(0), common_roots(lower, mechanisms)
+    for mechanism, root in zip(mechanisms, roots, strict=True):
+        _, solution = eliminated(mechanism, root)
+        trace += sum((dot(row, other) for row, other in zip(solution, root.numbers(), strict=True)), Fraction(0))
+    proven, _ = eliminated(summed([squared(root) for root in roots]), unit)
+    reached, _ = eliminated(raised, unit)
+    return size * root_below(proven, size) / trace, root_above(reached, size)
+
+
+def _exponent(number: Fraction) -> int:
+    """Return e, the denominator being ``2**e``."""
+    return number.denominator.bit_length() - 1
 
 
 def symmetric(matrix: Matrix) -> bool:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
+from dualmech.fast.refinement import solve_stage
 from dualmech.problems.refinement import RefinementStage
+from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
 
@@ -387,6 +389,52 @@ class TestInput:
         with without_warnings():
             answer = fast.refine(dm.FitnessForUse(dm.Workload(matrix), 1.0))
         assert answer.certified == (answer.gap <= 1e-9 and answer.solution.certificate.resolution <= 1e-9)
+
+
+SPREAD = [462.73138847595914, 0.0010296477663374718, 0.1504605892598013, 2.971346685194559, 0.001887334498861446]
+"""Targets whose second stage left a direction open that only its rounding reached."""
+
+
+def spread_targets(seed: int) -> dm.FitnessForUse:
+    """Return running sums with targets over six decades."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 9))
+    return dm.FitnessForUse(dm.workloads.prefix(count), 10.0 ** rng.uniform(-3, 3, count))
+
+
+class TestNeverLess:
+    """A refinement returns no less than any of its stages, the first of which is the problem itself."""
+
+    @pytest.mark.parametrize(
+        "problem",
+        [dm.FitnessForUse(dm.workloads.prefix(5), SPREAD)]
+        + [spread_targets(seed) for seed in (*range(8), 50, 52, 170, 249, 371, 420, 455)],
+        ids=str,
+    )
+    def test_targets_over_six_decades(self, problem: dm.FitnessForUse) -> None:
+        with without_warnings():
+            whole, answer = fast.solve(problem, tol=1e-9), fast.refine(problem)
+        tolerance = 1e-8 + answer.solution.certificate.resolution
+        assert answer.solution.certificate.feasible
+        assert answer.solution.objective <= whole.objective * (1 + tolerance)
+        # A stage that is not certified is as close as rounding allows.
+        assert all(stage.gap <= 1e-9 + stage.certificate.resolution for stage in answer.stages)
+
+    @pytest.mark.parametrize("factor", [1e-3, 1e3])
+    def test_a_stage_that_raises_an_earlier_cost_is_left_out(self, factor: float) -> None:
+        """The second stage's solver returns noise that is far too small, or too large, in the open directions."""
+        problem = next(coupled(seed) for seed in range(8) if len(refined(seed).stages) > 1)
+        stages: list[RefinementStage] = []
+
+        def solve(stage: RefinementStage) -> Any:
+            inner, dual, steps = solve_stage(stage)
+            stages.append(stage)
+            return (inner if len(stages) == 1 else factor * inner), dual, steps
+
+        with without_warnings():
+            answer = refine_by_stages(problem, np.eye(problem.geometry.rank), solve, tol=1e-9, solver="test")
+        assert len(stages) == 2 and len(answer.stages) == 1 and not answer.certified
+        assert answer.solution.certificate.certifies(1e-9)
 
 
 def optimum_of_two(stage: RefinementStage, reach: float) -> Fraction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech import fast
 from dualmech.geometry import local
+from dualmech.problems.local.strategy import LocalDual
 from dualmech.studies import rivals
 from dualmech.validate import Array
+from dualmech.watching import without_warnings
 from dualmech.workloads.names import builtin_workload
 
 quick = settings(max_examples=15)
@@ -247,3 +251,50 @@ class TestLemmas:
             rivals.fourier_response(3, 1.0),
         ]
         assert all(each.objective(workload) > value for each in fixed)
+
+
+NEARLY_UNIFORM = st.sampled_from([1e-15, 9.9e-13, 1e-9, 1e-3])
+"""Relative deviations of a prior from the uniform one."""
+
+
+class TestNearlyUniformPriors:
+    """A prior near the uniform one has its own optimum: no tolerance takes it for the uniform one."""
+
+    @pytest.mark.parametrize("deviation", [-1e-3, -9.9e-13, 0.0, 9.9e-13, 1e-3])
+    @pytest.mark.parametrize("worse", [0.0, 3e-13, 1e-6])
+    def test_the_judge_contradicts_no_proof(self, deviation: float, worse: float) -> None:
+        share = np.array([1 - deviation, 1 + deviation]) / 2
+        problem = dm.LocalStrategy(dm.Workload([[1.0, 0.0]]), 1.0, prior=share)
+        with without_warnings():
+            answer = fast.solve(problem, tol=1e-13)
+        proof, best = dm.prove(answer), answer.certificate.interval
+        mixed = (1 - worse) * answer.primal + worse * answer.primal.mean(axis=1, keepdims=True)
+        low, high = problem.certify(mixed, answer.dual).interval
+        assert low <= proof.upper and proof.lower <= high and low <= best[1] and best[0] <= high
+
+    @quick
+    @given(seeds, NEARLY_UNIFORM, st.sampled_from([0.05, 1.0]))
+    def test_what_costs_must_rise_by_suffices_for_every_set(self, seed: int, deviation: float, epsilon: float) -> None:
+        rng, size = np.random.default_rng(seed), 4
+        share = 1 + deviation * rng.choice([-1.0, 1.0], size)
+        matrix, costs = rng.uniform(0.1, 1.0, (size, 2)), rng.uniform(-0.01, 0.0, size)
+        excess = Fraction(local.excess(matrix, costs, share, epsilon, None))
+        ratio = Fraction(local.gain(epsilon))
+        for members in itertools.product((0, 1), repeat=size):
+            pattern = [1 + ratio * member for member in members]
+            seen = [sum(Fraction(z) * p for z, p in zip(column, pattern, strict=True)) for column in matrix.T.tolist()]
+            cost, part = (
+                sum(Fraction(y) * p for y, p in zip(each.tolist(), pattern, strict=True)) for each in (costs, share)
+            )
+            if 0 < sum(members) < size:
+                assert sum(each**2 for each in seen) <= (cost + excess * sum(pattern)) * part
+
+    @quick
+    @given(seeds, NEARLY_UNIFORM)
+    def test_the_closed_form_is_charged_for_the_deviation(self, seed: int, deviation: float) -> None:
+        rng = np.random.default_rng(seed)
+        share = 1 + deviation * rng.uniform(-1, 1, 4)
+        problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, prior=share / share.sum())
+        blank = problem.certify(random_strategy(seed, 4, 1.0), LocalDual(np.zeros((4, 4)), np.zeros(4)))
+        whole = local.trace_bound(problem.root, 1.0)
+        assert (1 - 3 * deviation - 1e-12) * whole <= blank.lower_bound <= 4 * problem.prior.min() * whole * (1 + 1e-15)
