@@ -188,7 +188,7 @@ class NoisyQueries:
         return self._profile
 
     @property
-    def least_profile(self) -> Array:
+    def _least_profile(self) -> Array:
         """Lower bounds on the squared privacy cost of each pair of neighbours (s,), 0 where nothing is proven."""
         return costs.least_costs(self._covariance, self.query_matrix, self.neighbours)
 
@@ -208,18 +208,18 @@ class NoisyQueries:
         return profile
 
     @property
-    def stands_for(self) -> tuple[Any, float] | None:
+    def _stands_for(self) -> tuple[Any, float] | None:
         """The mechanism that this one is on other rows, and the factor on its variances; None of one by itself."""
         return self._origin
 
-    def equivalence_error(self) -> float:
+    def _equivalence_error(self) -> float:
         """Return by which share costs of the standard form may differ from the mechanism's that it stands for."""
-        queries, covariance, *shares = self.original()
+        queries, covariance, *shares = self._original()
         rows = self.standard_form.queries
         error = costs.equivalence_error((queries, covariance), (rows, np.eye(len(rows))))
         return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error
 
-    def rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
+    def _rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
         """Return this mechanism as one whose rows and noise are those of another, each entry off by a share of itself.
 
         Its costs are raised by what that may change, and to a floor (s,) that is called when they are needed. Variances
@@ -234,11 +234,11 @@ class NoisyQueries:
         return self
 
     @property
-    def is_plain(self) -> bool:
+    def _is_plain(self) -> bool:
         """Whether rows and noise are given, and not rounded from those of another mechanism."""
         return self._origin is None and self._floor is None and not any(self._shares)
 
-    def original(self) -> tuple[Array, Array, float, float]:
+    def _original(self) -> tuple[Array, Array, float, float]:
         """Return rows and covariance of what this mechanism stands for, and by which shares their entries are off."""
         origin, factor = self._origin or (self, 1.0)
         if isinstance(origin, NoisyQueries):
@@ -286,7 +286,7 @@ class NoisyQueries:
                 f"{worst} has: ask the mechanism that they were made from"
             )
 
-    def standing_for(self, origin: Any, factor: float = 1.0) -> Self:
+    def _standing_for(self, origin: Any, factor: float = 1.0) -> Self:
         """Return this mechanism as another one on other rows, with all variances times a factor.
 
         Its two matrices are rounded. So its variances are those of the other mechanism, and its costs no lower than
@@ -333,9 +333,9 @@ class NoisyQueries:
             self.check_cells(workload)
             origin, factor = self._origin
             return np.asarray(origin.covariance(workload) * factor)
-        return self.own_covariance(workload)
+        return self._own_covariance(workload)
 
-    def own_covariance(self, workload: Workload) -> Array:
+    def _own_covariance(self, workload: Workload) -> Array:
         """Return what `covariance` is by the two matrices alone."""
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
@@ -357,9 +357,9 @@ class NoisyQueries:
             self.check_cells(workload)
             origin, factor = self._origin
             return np.asarray(origin.variances(workload) * factor)
-        return self.own_variances(workload)
+        return self._own_variances(workload)
 
-    def own_variances(self, workload: Workload) -> Array:
+    def _own_variances(self, workload: Workload) -> Array:
         """Return what `variances` are by the two matrices alone."""
         coordinates = self.represent(workload)
         variances = self._variances_by_rows(workload, coordinates)
