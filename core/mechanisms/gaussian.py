@@ -461,7 +461,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
         Raises `InvalidInputError` for matrices that cost less, by rounding, than the mechanism that they stand for.
         """
-        if self._origin is not None and np.any(self._own_profile() < self.profile * (1 - MET)):
+        if not self._is_plain and np.any(self._own_profile() < self._least_stated() * (1 - MET)):
             raise InvalidInputError(
                 "a file holds query_matrix and covariance, which cost less here than the mechanism that they were made "
                 "from, by rounding: save that one"

@@ -200,12 +200,15 @@ class NoisyQueries:
         """Return a profile raised to that of the mechanism that this one stands for."""
         if self._origin is None and any(self._shares):
             profile = profile + self._cost_errors()
-        if self._floor is not None:
-            profile = np.maximum(profile, self._floor())
-        if self._origin is not None:
-            origin, factor = self._origin
-            profile = np.maximum(profile, origin.profile / factor * (1 + 2 * linalg.EPS))
-        return profile
+        return np.maximum(profile, self._least_stated())
+
+    def _least_stated(self) -> Array:
+        """Return the costs of the mechanism that this one stands for (s,), or 0."""
+        floor = np.zeros(1) if self._floor is None else self._floor()
+        if self._origin is None:
+            return floor
+        origin, factor = self._origin
+        return np.maximum(floor, origin.profile / factor * (1 + 2 * linalg.EPS))
 
     @property
     def _stands_for(self) -> tuple[Any, float] | None:

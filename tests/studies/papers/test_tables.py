@@ -17,7 +17,7 @@ from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import MECHANISMS, RATIO_TABLES, RatioTable
-from dualmech.crosscheck.printing import _rounded_from
+from dualmech.crosscheck.printing import rounded_from
 from dualmech.crosscheck.sheet import Row, Sheet
 from dualmech.studies import rivals
 from dualmech.studies.papers import sheets
@@ -114,8 +114,8 @@ class TestVerdicts:
         assert found.excess[0] - 1e-12 <= 1 / share - 1 <= found.excess[1] + 1e-12
 
     def test_half_a_unit_of_the_last_digit(self) -> None:
-        assert _rounded_from("8.6") == pytest.approx((8.55, 8.65))
-        assert _rounded_from("1.00") == pytest.approx((0.995, 1.005))
+        assert rounded_from("8.6") == pytest.approx((8.55, 8.65))
+        assert rounded_from("1.00") == pytest.approx((0.995, 1.005))
 
 
 class TestPrinted:
