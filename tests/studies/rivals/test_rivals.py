@@ -246,14 +246,14 @@ class TestTotalVariance:
             rivals.target_weights([1.0, 0.0], "wCA-I")
 
 
-def _rounded_from(printed: str) -> tuple[float, float]:
+def rounded_from(printed: str) -> tuple[float, float]:
     half = Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)  # type: ignore[operator]
     return float(Decimal(printed) - half), float(Decimal(printed) + half)
 
 
 def assert_ratio(tree: rivals.IntervalTree, workload: dm.Workload, targets: Array | float, hm: str, ip: str) -> None:
     """HM over IP at equal cost needs no optimum, so it identifies the tree, and the instance, by itself."""
-    (low, high), (least, most) = _rounded_from(hm), _rounded_from(ip)
+    (low, high), (least, most) = rounded_from(hm), rounded_from(ip)
     hierarchical = (tree.variances(workload) / targets).max()
     perturbed = (workload.row_norms() ** 2 / targets).max()
     assert low / most <= hierarchical / perturbed <= high / least
