@@ -270,7 +270,7 @@ class NoisyQueries:
         errors += noise * np.einsum("ki,ki->i", solved, covariance @ solved)
         return errors * UPWARDS / left if left > 0 else np.full(len(errors), np.inf)
 
-    def _require_accurate(self, workload: Workload, coordinates: Matrix, variances: Array) -> None:
+    def _require_accurate(self, coordinates: Matrix, variances: Array) -> None:
         """Refuse variances that rounding of the matrices may change by more than 1e-6.
 
         ``L B = W`` changes by ``L Δ B⁺`` for errors Δ of B, to first order.
@@ -344,6 +344,8 @@ class NoisyQueries:
         product = coordinates @ self._independent_noise @ coordinates.T
         covariance = np.asarray((product + product.T) / 2)
         variances, off = self._variances(workload, coordinates)
+        if self._shares[0]:
+            self._require_accurate(coordinates, variances)
         if np.all(off <= LEAST_TOLD * variances):
             return covariance
         proven = self._proven(costs.proven_covariance, workload.dense())
@@ -367,7 +369,7 @@ class NoisyQueries:
         coordinates = self.represent(workload)
         variances = self._variances_by_rows(workload, coordinates)
         if any(self._shares):
-            self._require_accurate(workload, coordinates, variances)
+            self._require_accurate(coordinates, variances)
         return variances
 
     def _variances_by_rows(self, workload: Workload, coordinates: Matrix) -> Array:
