@@ -12,10 +12,12 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.mechanisms.costs import ALIKE, equivalence_error
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import drawing
 from dualmech.publishing.drawing import AGREEMENT, Exact, Integers, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
+from dualmech.verified import spectral_norm
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
@@ -96,8 +98,8 @@ class DrawnRows(AnsweredRows):
             raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")
         self.basis, self.whole = basis, self.factor @ noisy
         self.costs = drawing.squared_costs(self.whole, self.exponents, mechanism.neighbours)
-        inverse = solved(self.factor, self.exponents, np.eye(len(rows)))
-        covariance = scipy.linalg.block_diag(np.zeros((self.exact, self.exact)), inverse @ inverse.T)
+        noise = covariance_of(on_doubles(self.factor, self.exponents))
+        covariance = scipy.linalg.block_diag(np.zeros((self.exact, self.exact)), noise)
         self.mechanism = LinearGaussianMechanism(
             basis.astype(np.float64), covariance[-len(basis) :, -len(basis) :], mechanism.neighbours
         )
@@ -160,8 +162,30 @@ def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
     """Return ``F⁻¹`` times answers in units of the noise, F being a factor on a grid."""
     if not len(factor):
         return answers
-    scaled = np.ldexp(factor.astype(np.float64), -exponents[:, None])
+    scaled = on_doubles(factor, exponents)
     return np.asarray(scipy.linalg.solve_triangular(scaled, answers, lower=True, check_finite=False))
+
+
+def on_doubles(factor: Integers, exponents: Integers) -> Array:
+    """Return the factor F on its grid (k, k)."""
+    return np.asarray(np.ldexp(factor.astype(np.float64), -exponents[:, None]))
+
+
+def covariance_of(factor: Array) -> Array:
+    """Return ``(F'F)⁻¹`` of a lower triangle F (k, k), the noise that is drawn.
+
+    Raises `InvalidInputError` where rounding of its entries changes a variance by more than a share `ALIKE`.
+    """
+    identity = np.eye(len(factor))
+    if not len(factor):
+        return identity
+    inverse = scipy.linalg.solve_triangular(factor, identity, lower=True, check_finite=False)
+    covariance = np.asarray(inverse @ inverse.T)
+    sizes = np.abs(factor)
+    share = 16 * (len(factor) + 2) * linalg.EPS * spectral_norm(sizes @ np.abs(covariance) @ sizes.T)
+    if not (share <= ALIKE or equivalence_error((factor, identity), (identity, covariance)) <= ALIKE):
+        raise InvalidInputError("covariance must be better conditioned for the noise that is drawn to be stated")
+    return covariance
 
 
 def drawn(noise: Noise, exponents: Integers) -> Exact:

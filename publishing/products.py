@@ -14,7 +14,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.product import ProductMechanism
 from dualmech.publishing import drawing
-from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
+from dualmech.publishing.dense import LEAST_EXPONENT, covariance_of, inverse_factor
 from dualmech.publishing.drawing import LARGEST_DEVIATION, Integers, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -55,8 +55,7 @@ class DrawnFactor:
     @property
     def covariance(self) -> Array:
         """``(F'F)⁻¹``."""
-        inverse = self.solved(np.eye(len(self.whole)))
-        return np.asarray(inverse @ inverse.T)
+        return covariance_of(np.ldexp(self.whole.astype(np.float64), -self.exponent))
 
 
 def magnitude(factor: Array) -> int:

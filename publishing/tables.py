@@ -23,7 +23,7 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece
 from dualmech.neighbours import ADD_REMOVE
 from dualmech.publishing import drawing
-from dualmech.publishing.dense import drawn, rounded_factor, solved
+from dualmech.publishing.dense import covariance_of, drawn, on_doubles, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_counts, whole_counts
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
@@ -82,8 +82,8 @@ class DrawnBlock:
     @property
     def covariance(self) -> Array:
         """Noise on the block's own rows, as a `Piece` has it."""
-        inverse = solved(self.factor, self.exponents, np.eye(len(self.factor)))
-        noise = scipy.linalg.block_diag(self.said, inverse @ inverse.T)[-len(self.basis) :, -len(self.basis) :]
+        drawn_noise = covariance_of(on_doubles(self.factor, self.exponents))
+        noise = scipy.linalg.block_diag(self.said, drawn_noise)[-len(self.basis) :, -len(self.basis) :]
         return np.asarray(self.moves @ noise @ self.moves.T / self.cells)
 
     def draw(self, residual: Exact, noise: Noise) -> Array:

@@ -486,7 +486,7 @@ def _compose(known: LinearGaussianMechanism, increment: LinearGaussianMechanism,
     estimate = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
     update = orthogonal.T @ estimate
     together = LinearGaussianMechanism(without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours)
-    together.standing_for(known.stack(increment))
+    together._standing_for(known.stack(increment))
     nothing = np.zeros((len(span), len(span)))
     return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
 

@@ -577,7 +577,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             covariances += [piece.covariance] * round(piece.copies)
         moves = None if self.neighbours is None else self.neighbours.matrix(cells, self.domain)
         written = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
-        return written.rounded_from(rows=16 * (len(self.symmetries) + 2) * linalg.EPS)
+        return written._rounded_from(rows=16 * (len(self.symmetries) + 2) * linalg.EPS)
 
     @classmethod
     def _of_pieces(

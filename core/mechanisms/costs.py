@@ -21,6 +21,7 @@ from dualmech.verified import (
     gram_defect,
     inverse_near_identity,
     proves_span,
+    spectral_norm,
     sum_rounding,
 )
 
@@ -317,8 +318,8 @@ ALIKE = 1e-7
 def equivalence_error(first: Noisy, second: Noisy) -> float:
     """Return δ with ``|u'C u - u'D u| ≤ δ u'D u`` for all u in the span of the second's independent rows.
 
-    C and D are the cost matrices of the two. All is computed in twice the precision, on a basis X of the span on which
-    ``X'D X`` is nearly the identity; infinite if nothing is proven.
+    C and D are the cost matrices of the two, on a basis X of the span on which ``X'D X`` is nearly the identity: in
+    doubles if their rounding hides little, else in twice the precision. Infinite if nothing is proven.
     """
     factor = linalg.cholesky(second[1])
     if factor is None:
@@ -326,10 +327,30 @@ def equivalence_error(first: Noisy, second: Noisy) -> float:
     rows = scipy.linalg.solve_triangular(factor, second[0], trans="T", check_finite=False)
     units, orthonormal, triangle = linalg.row_factors(rows)
     basis = units[:, None] * scipy.linalg.solve_triangular(triangle, orthonormal.T, check_finite=False).T
+    quick = [_form_in_doubles(*noisy, basis) for noisy in (first, second)]
+    error = float(np.linalg.norm(quick[0][0] - quick[1][0])) + quick[0][1] + quick[1][1]
+    if error <= ALIKE:
+        away = float(np.linalg.norm(quick[1][0] - np.eye(len(rows)))) + quick[1][1]
+        if away < 0.5:
+            return error / (1 - away)
     forms = [_form(*noisy, basis) for noisy in (first, second)]
     if forms[0] is None or forms[1] is None or (inverse := inverse_near_identity(forms[1])) is None:
         return np.inf
     return (forms[0] - forms[1]).norm() * inverse.norm() * UPWARDS
+
+
+def _form_in_doubles(queries: Array, noise: Array, basis: Array) -> tuple[Array, float]:
+    """Return ``X'B' Σ⁻¹ B X`` and a bound on the norm of its error; infinite where Σ has no Cholesky factor."""
+    factor = linalg.cholesky(noise)
+    if factor is None:
+        return np.zeros((basis.shape[1],) * 2), np.inf
+    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False)
+    sizes, answers = np.abs(inverse), inverse @ (queries @ basis)
+    reach = spectral_norm(np.abs(answers))
+    # What is off in T, by which ``T Σ T' = I``, and in products of as many terms as cells and rows.
+    off = spectral_norm(sizes @ np.abs(noise) @ sizes.T) * reach**2
+    off += 2 * reach * spectral_norm(sizes @ (np.abs(queries) @ np.abs(basis)))
+    return answers.T @ answers, 4 * sum_rounding(len(noise) + len(basis) + 8) * off
 
 
 def _form(queries: Array, noise: Array, basis: Array) -> Enclosure | None:

@@ -79,7 +79,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
     return Decomposition(
         mechanism,
         common,
-        residual.rounded_from(partial(_remaining_costs, mechanism, common)) if len(rows) else residual,
+        residual._rounded_from(partial(_remaining_costs, mechanism, common)) if len(rows) else residual,
         form.lift @ shares.T @ known.estimate,
         form.lift @ (directions.T * np.sqrt(left)),
         _leftover(mechanism),
@@ -88,7 +88,7 @@ def _split(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) 
 
 def _remaining_costs(mechanism: LinearGaussianMechanism, common: LinearGaussianMechanism) -> Array:
     """Return what neighbours cost beyond the common part (s,), rounded up."""
-    upper, lower = mechanism.profile, common.least_profile
+    upper, lower = mechanism.profile, common._least_profile
     proven = np.isfinite(upper) & ((lower > 0) | (common.profile == 0))
     return np.where(proven, np.where(proven, upper, 0.0) - lower, 0.0)
 

@@ -75,7 +75,7 @@ class EpochsMechanism(NoiseByStep):
         if costs is None or not np.all(np.isfinite(costs[1])):
             raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
         # Another origin is a mechanism of running sums, of which `noise` is the matrix.
-        return costs[1] if origin is noise else np.asarray(costs[1] / (1 - origin.matrix_error()) * UPWARDS)
+        return costs[1] if origin is noise else np.asarray(costs[1] / (1 - origin._matrix_error()) * UPWARDS)
 
     @property
     def profile(self) -> Array:

@@ -141,7 +141,7 @@ class TableBlocks:
             form = part.standard_form.queries
             if len(form):
                 joined[key] = form / self._roots_of(key), np.eye(len(form))
-        stood_for = {key: part for key, part in zip(self.keys, parts, strict=True) if part.stands_for is not None}
+        stood_for = {key: part for key, part in zip(self.keys, parts, strict=True) if part._stands_for is not None}
         return self._made(joined, stood_for)
 
     def decomposed(self, parts: Sequence[Decomposition]) -> TableDecomposition:
@@ -186,7 +186,7 @@ class TableBlocks:
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
             values = inverse @ covariance @ inverse.T
             share = _rounding_share(triangle, covariance, values)
-            if len(rows) > 1 and key in stood_for and not max(share, stood_for[key].equivalence_error()) <= limit:
+            if len(rows) > 1 and key in stood_for and not max(share, stood_for[key]._equivalence_error()) <= limit:
                 raise InvalidInputError(
                     f"mechanisms have noise of so different sizes on {self._blank._named(key)} that rounding hides the "
                     "lesser one: use them one by one, without a mechanism that stands for them together"
@@ -281,7 +281,7 @@ class Decomposition:
     def consistent(self) -> LinearGaussianMechanism:
         """The distribution of `combine` without a generator: the target less its contradictions."""
         noise = self.target.covariance() - self.leftover
-        return LinearGaussianMechanism(self.target.query_matrix, noise, self.target.neighbours).standing_for(
+        return LinearGaussianMechanism(self.target.query_matrix, noise, self.target.neighbours)._standing_for(
             self.target
         )
 

@@ -284,9 +284,9 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
                 return known
             share = 4 * linalg.EPS
             return cost_between(known.squared_cost / factor * (1 + share), known.lower_bound / factor * (1 - share))
-        return self.own_participation_cost(times, separation, at_least)
+        return self._own_participation_cost(times, separation, at_least)
 
-    def own_participation_cost(self, times: int, separation: int, at_least: bool) -> ParticipationCost:
+    def _own_participation_cost(self, times: int, separation: int, at_least: bool) -> ParticipationCost:
         """Return what `participation_cost` is by the two matrices alone."""
         most, apart = validate.size(times=times), validate.size(separation=separation)
         free = validate.boolean(at_least=at_least)
@@ -342,7 +342,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             raise InvalidInputError(
                 f"query_matrix must have {self.rank} independent rows of {cells} cells, got shape {other.shape}"
             )
-        return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours).standing_for(self)
+        return LinearGaussianMechanism(other, self.covariance(Workload(other)), self.neighbours)._standing_for(self)
 
     def standardize(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism with unit noise on independent rows (CMN, algorithm 2).
@@ -354,7 +354,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """
         rows = without_tiny_entries(self.standard_form.queries)
         unit = LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
-        stated, reached = self.profile if self.is_plain else self._own_profile(), unit.profile
+        stated, reached = self.profile if self._is_plain else self._own_profile(), unit.profile
         # What moves rows by their rounding alone is stated, but decides nothing.
         decides = np.isfinite(stated) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
         short = decides & (reached < stated)
@@ -366,7 +366,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             # Profiles are upper bounds: with longer rows less rounding may be added.
             longer = rows * np.sqrt(factor * (1 + 8 * (len(rows) + 1) * linalg.EPS))
             unit = LinearGaussianMechanism(longer, np.eye(len(rows)), self.neighbours)
-        return unit.standing_for(self)
+        return unit._standing_for(self)
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
@@ -383,14 +383,14 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         """
         mechanisms = (self, *map(as_matrix, others))
         check_comparable(mechanisms, ["the mechanism", *(f"others[{i}]" for i in range(len(others)))])
-        parts = [mechanism.original() for mechanism in mechanisms]
+        parts = [mechanism._original() for mechanism in mechanisms]
         queries = np.vstack([rows for rows, *_ in parts])
         noise = scipy.linalg.block_diag(*(covariance for _, covariance, *_ in parts if len(covariance)))
         together = LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
-        if all(mechanism.is_plain for mechanism in mechanisms):
+        if all(mechanism._is_plain for mechanism in mechanisms):
             return together
         shares = np.max([part[2:] for part in parts], axis=0).tolist()
-        return together.rounded_from(partial(_added_profiles, mechanisms), *shares)
+        return together._rounded_from(partial(_added_profiles, mechanisms), *shares)
 
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
         """Return what this mechanism and others reveal together, on independent rows with unit noise.
@@ -406,13 +406,13 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
             return both.standardize()
         reduced = LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
         hidden = np.isinf(both.profile) & np.isfinite(reduced.profile)
-        return both if np.any(hidden) else reduced.standing_for(both)
+        return both if np.any(hidden) else reduced._standing_for(both)
 
     def scaled(self, factor: float) -> LinearGaussianMechanism:
         """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
         times = validate.positive_number(factor=factor)
         made = LinearGaussianMechanism(self.query_matrix, self._covariance * times, self.neighbours)
-        return made.standing_for(self, times)
+        return made._standing_for(self, times)
 
     def dense(self) -> LinearGaussianMechanism:
         """Return this mechanism: it is written out."""
@@ -461,7 +461,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
         Raises `InvalidInputError` for matrices that cost less, by rounding, than the mechanism that they stand for.
         """
-        if self._origin is not None and np.any(self._own_profile() < self.profile * (1 - MET)):
+        if not self._is_plain and np.any(self._own_profile() < self._least_stated() * (1 - MET)):
             raise InvalidInputError(
                 "a file holds query_matrix and covariance, which cost less here than the mechanism that they were made "
                 "from, by rounding: save that one"

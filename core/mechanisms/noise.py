@@ -188,7 +188,7 @@ class NoisyQueries:
         return self._profile
 
     @property
-    def least_profile(self) -> Array:
+    def _least_profile(self) -> Array:
         """Lower bounds on the squared privacy cost of each pair of neighbours (s,), 0 where nothing is proven."""
         return costs.least_costs(self._covariance, self.query_matrix, self.neighbours)
 
@@ -200,26 +200,29 @@ class NoisyQueries:
         """Return a profile raised to that of the mechanism that this one stands for."""
         if self._origin is None and any(self._shares):
             profile = profile + self._cost_errors()
-        if self._floor is not None:
-            profile = np.maximum(profile, self._floor())
-        if self._origin is not None:
-            origin, factor = self._origin
-            profile = np.maximum(profile, origin.profile / factor * (1 + 2 * linalg.EPS))
-        return profile
+        return np.maximum(profile, self._least_stated())
+
+    def _least_stated(self) -> Array:
+        """Return the costs of the mechanism that this one stands for (s,), or 0."""
+        floor = np.zeros(1) if self._floor is None else self._floor()
+        if self._origin is None:
+            return floor
+        origin, factor = self._origin
+        return np.maximum(floor, origin.profile / factor * (1 + 2 * linalg.EPS))
 
     @property
-    def stands_for(self) -> tuple[Any, float] | None:
+    def _stands_for(self) -> tuple[Any, float] | None:
         """The mechanism that this one is on other rows, and the factor on its variances; None of one by itself."""
         return self._origin
 
-    def equivalence_error(self) -> float:
+    def _equivalence_error(self) -> float:
         """Return by which share costs of the standard form may differ from the mechanism's that it stands for."""
-        queries, covariance, *shares = self.original()
+        queries, covariance, *shares = self._original()
         rows = self.standard_form.queries
         error = costs.equivalence_error((queries, covariance), (rows, np.eye(len(rows))))
         return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error
 
-    def rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
+    def _rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
         """Return this mechanism as one whose rows and noise are those of another, each entry off by a share of itself.
 
         Its costs are raised by what that may change, and to a floor (s,) that is called when they are needed. Variances
@@ -234,11 +237,11 @@ class NoisyQueries:
         return self
 
     @property
-    def is_plain(self) -> bool:
+    def _is_plain(self) -> bool:
         """Whether rows and noise are given, and not rounded from those of another mechanism."""
         return self._origin is None and self._floor is None and not any(self._shares)
 
-    def original(self) -> tuple[Array, Array, float, float]:
+    def _original(self) -> tuple[Array, Array, float, float]:
         """Return rows and covariance of what this mechanism stands for, and by which shares their entries are off."""
         origin, factor = self._origin or (self, 1.0)
         if isinstance(origin, NoisyQueries):
@@ -267,7 +270,7 @@ class NoisyQueries:
         errors += noise * np.einsum("ki,ki->i", solved, covariance @ solved)
         return errors * UPWARDS / left if left > 0 else np.full(len(errors), np.inf)
 
-    def _require_accurate(self, workload: Workload, coordinates: Matrix, variances: Array) -> None:
+    def _require_accurate(self, coordinates: Matrix, variances: Array) -> None:
         """Refuse variances that rounding of the matrices may change by more than 1e-6.
 
         ``L B = W`` changes by ``L Δ B⁺`` for errors Δ of B, to first order.
@@ -286,7 +289,7 @@ class NoisyQueries:
                 f"{worst} has: ask the mechanism that they were made from"
             )
 
-    def standing_for(self, origin: Any, factor: float = 1.0) -> Self:
+    def _standing_for(self, origin: Any, factor: float = 1.0) -> Self:
         """Return this mechanism as another one on other rows, with all variances times a factor.
 
         Its two matrices are rounded. So its variances are those of the other mechanism, and its costs no lower than
@@ -333,14 +336,16 @@ class NoisyQueries:
             self.check_cells(workload)
             origin, factor = self._origin
             return np.asarray(origin.covariance(workload) * factor)
-        return self.own_covariance(workload)
+        return self._own_covariance(workload)
 
-    def own_covariance(self, workload: Workload) -> Array:
+    def _own_covariance(self, workload: Workload) -> Array:
         """Return what `covariance` is by the two matrices alone."""
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
         covariance = np.asarray((product + product.T) / 2)
         variances, off = self._variances(workload, coordinates)
+        if self._shares[0]:
+            self._require_accurate(coordinates, variances)
         if np.all(off <= LEAST_TOLD * variances):
             return covariance
         proven = self._proven(costs.proven_covariance, workload.dense())
@@ -357,14 +362,14 @@ class NoisyQueries:
             self.check_cells(workload)
             origin, factor = self._origin
             return np.asarray(origin.variances(workload) * factor)
-        return self.own_variances(workload)
+        return self._own_variances(workload)
 
-    def own_variances(self, workload: Workload) -> Array:
+    def _own_variances(self, workload: Workload) -> Array:
         """Return what `variances` are by the two matrices alone."""
         coordinates = self.represent(workload)
         variances = self._variances_by_rows(workload, coordinates)
         if any(self._shares):
-            self._require_accurate(workload, coordinates, variances)
+            self._require_accurate(coordinates, variances)
         return variances
 
     def _variances_by_rows(self, workload: Workload, coordinates: Matrix) -> Array:

@@ -169,7 +169,7 @@ class ProductMechanism(GaussianPrivacy):
             linalg.kronecker([form.covariance() for form in forms]),
         )
         share = 16 * len(forms) * linalg.EPS
-        return written.rounded_from(rows=share, noise=share)
+        return written._rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""

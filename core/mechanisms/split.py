@@ -194,7 +194,7 @@ class SplitMechanism(GaussianPrivacy):
             blocks.append(level * linalg.kronecker([half @ half.T for half in halves]))
         share = 16 * (max(sizes) + len(sizes)) * linalg.EPS
         written = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*blocks))
-        return written.rounded_from(rows=share, noise=share)
+        return written._rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
         """Return what a file holds of it, by name."""

@@ -80,7 +80,7 @@ class SteppedMechanism(NoiseByStep):
 
     def covariance(self, workload: Workload | None = None) -> Array:
         """Return the covariance of the answers to a workload (m, m), by default of the rows that get noise."""
-        return self.dense().covariance() if workload is None else self.dense().own_covariance(workload)
+        return self.dense().covariance() if workload is None else self.dense()._own_covariance(workload)
 
     def estimates(self, workload: Workload, answers: npt.ArrayLike) -> Array:
         """Return estimates of a workload from noisy answers; see `LinearGaussianMechanism`."""
@@ -230,10 +230,10 @@ class StreamMechanism(SteppedMechanism):
 
         Raises `InvalidInputError` where the rounding of the matrix of the noise may hide as much.
         """
-        known, delta = self.dense().own_participation_cost(times, separation, at_least), self.matrix_error()
+        known, delta = self.dense()._own_participation_cost(times, separation, at_least), self._matrix_error()
         return cost_between(known.squared_cost / (1 - delta) * UPWARDS, known.lower_bound * (1 - delta) * (2 - UPWARDS))
 
-    def matrix_error(self) -> float:
+    def _matrix_error(self) -> float:
         """Return δ with ``(1 - δ) Σ̂ ⪯ Σ ⪯ (1 + δ) Σ̂`` for the computed matrix Σ̂ of the noise on the cells.
 
         Each of its entries is off by a share η. With ``T'Σ̂T = I``, δ is at most ``η ‖|T|'|Σ̂||T|‖``.
@@ -280,7 +280,7 @@ class StreamMechanism(SteppedMechanism):
     def _as_matrix(self) -> LinearGaussianMechanism:
         covariance = self._stream.covariance(self.point)
         written = LinearGaussianMechanism(np.eye(len(covariance)), covariance)
-        return written.rounded_from(noise=2 * (ACCURACY + self._stream.rounding)).standing_for(self)
+        return written._rounded_from(noise=2 * (ACCURACY + self._stream.rounding))._standing_for(self)
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy sums ``W (x + noise)`` of a data vector x (d,), for study. NOT a private release.
@@ -375,7 +375,7 @@ class CausalMechanism(SteppedMechanism):
         if self._asks_sums(workload):
             forms = self._forms(workload.decay)
             return require_told(forms.variances * self.level, forms.variance_rounding * self.level)
-        return self.dense().own_variances(workload)
+        return self.dense()._own_variances(workload)
 
     def as_targets(self, workload: Workload) -> Array:
         """Return the variances of a workload's queries; see `GaussianPrivacy`."""
@@ -434,7 +434,7 @@ class CausalMechanism(SteppedMechanism):
     def _as_matrix(self) -> LinearGaussianMechanism:
         matrix = self.matrix
         written, share = LinearGaussianMechanism(matrix, self.level * np.eye(len(matrix))), self._strategy.entry_error
-        return written.rounded_from(rows=share).standing_for(self) if share else written
+        return written._rounded_from(rows=share)._standing_for(self) if share else written
 
     def simulate(
         self, x: npt.ArrayLike, workload: StreamWorkload, rng: np.random.Generator | int | None = None

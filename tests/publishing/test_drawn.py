@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+from elimination import inverse, times, transposed
 
 import dualmech as dm
 from dualmech import fast
@@ -256,3 +257,19 @@ class TestSampler:
         expected = drawn.mechanism.covariance(asked)
         spread = np.sqrt((expected**2 + np.outer(np.diagonal(expected), np.diagonal(expected))) / count)
         assert np.all(np.abs(found.T @ found / count - expected) < 7 * spread)
+
+
+@pytest.mark.parametrize("rest", [1e-2, 1e-7, 1e-9, 1e-10, 1e-11])
+def test_variances_are_those_of_the_noise_that_is_drawn(rest: float) -> None:
+    """Of a difference whose noise is a small share of both answers' own, from the whole numbers in fractions."""
+    try:
+        drawn = DrawnRows(dm.LinearGaussianMechanism(np.eye(2), [[1, 1 - rest], [1 - rest, 1]]))
+    except dm.errors.InvalidInputError:
+        assert rest < 1e-9
+        return
+    pairs = zip(drawn.factor, drawn.exponents, strict=True)
+    factor = inverse([[Fraction(int(entry)) / 2 ** int(exponent) for entry in row] for row, exponent in pairs])
+    noise = times(factor, transposed(factor))
+    true = noise[0][0] - 2 * noise[0][1] + noise[1][1]
+    (stated,) = drawn.mechanism.variances(dm.Workload([[1, -1]])).tolist()
+    assert abs(Fraction(stated) - true) <= true / 10**6
