@@ -167,10 +167,6 @@ class RefinementStage:
         violation = max(sides.excess - 1, departure)
         return Certificate.of(objective, bound, violation, sides.rounding + rounding + excess)
 
-    def costs_no_more(self, profile: Array, other: Array, tol: float) -> bool:
-        """Return whether the worst cost of the open neighbours in a profile (s,) is at most that in another one."""
-        return bool(profile[self.neighbours].max() <= (1 + tol) * other[self.neighbours].max())
-
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
         return self.problem.mechanism(primal)
@@ -466,7 +462,7 @@ def refine(
             candidate = whole.feasible(point)
             profile = evaluate(whole.geometry, whole.targets, candidate).profile
             stages_so_far = [stage, *(earlier for earlier, _, _ in solved)]
-            if not all(earlier.costs_no_more(profile, best_profile, tol) for earlier in stages_so_far) and solved:
+            if solved and not all(_costs_no_more(old, profile, best_profile, tol) for old in stages_so_far):
                 break
             solved.append((stage, dual, steps))
             covariance, best_profile = candidate, profile
@@ -491,6 +487,11 @@ def refine(
             stacklevel=3,
         )
     return answer
+
+
+def _costs_no_more(stage: RefinementStage, profile: Array, other: Array, tol: float) -> bool:
+    """Return whether the worst cost of a stage's neighbours in a profile (s,) is at most that in another one."""
+    return bool(profile[stage.neighbours].max() <= (1 + tol) * other[stage.neighbours].max())
 
 
 def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
