@@ -212,6 +212,7 @@ def persons_cost(strategy: Causal, times: int, apart: int, at_least: bool) -> tu
 
     Of parts exactly so far apart, or, with `at_least`, at least; of any signs, and vectors of norm at most 1.
     """
+    apart = min(apart, strategy.steps)  # from there on a person has one part
     most = min(times, -(-strategy.steps // apart))
     costs, off = strategy.costs()
     least = np.maximum(costs - off, 0.0)

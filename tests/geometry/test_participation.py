@@ -141,3 +141,11 @@ def test_a_strategy_of_jax_privacy() -> None:
     strategy = np.asarray(dense.optimize(32, epochs=2), dtype=np.float64)
     verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, strategy))
     assert verdict.scaled.gap < 1e-3
+
+
+@pytest.mark.parametrize("make", [dm.strategies.sqrt_toeplitz, dm.strategies.tree])
+def test_parts_farther_apart_than_all_steps(make: Any) -> None:
+    """A person then has one part, and no array has an entry for each step of the separation."""
+    mechanism = make(6)
+    alone = mechanism.participation_cost(1, 6)
+    assert mechanism.participation_cost(3, 2**40) == alone
