@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -229,7 +229,7 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
                 f"{bound.at_most}, by a choice of its own, so that other releases count other records, and margins of "
                 f"a combination would not hold; publish it by itself, or all its tables in one plan"
             )
-        if release.unit != first.unit:
+        if replace(release.unit, count=first.unit.count) != first.unit or not release.unit.protects(first.unit):
             raise InvalidInputError(
                 f"{name} must have the unit of privacy of {names[0]}, for their rho to add up: {first.unit}; got "
                 f"{release.unit}"

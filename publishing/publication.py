@@ -113,7 +113,7 @@ class ReleasePlan(Displayed):
     def unit(self) -> PrivacyUnit:
         """The unit of privacy: what neighbouring sets of records differ by."""
         rule = None if self.specification is None else self.specification.neighbours
-        return PrivacyUnit.of(self.relation, self.declared.persons, self.workload.domain, rule)
+        return PrivacyUnit.of(self.relation, self.declared, self.workload.domain, rule)
 
     @property
     def terms(self) -> PlanTerms | None:

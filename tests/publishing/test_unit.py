@@ -132,7 +132,17 @@ class TestOneUnit:
             ('{ of = "household" }', "unit.of must be one of record, person"),
             ('{ of = "person", person = "p" }', "needs person and at_most"),
             ('{ of = "person", person = "p", at_most = 0 }', "unit.at_most must be an integer of at least 1"),
-            ('{ of = "record", person = "p" }', "takes binning"),
+            ('{ of = "record", person = "p" }', "takes count and binning"),
+            ('{ of = "record", binning = "d" }', "must have binning if it names an attribute"),
+            ('{ of = "record", count = "" }', "must have no empty text"),
+            ('{ of = "person", person = "", at_most = 1 }', "must have no empty text"),
+            ('{ of = "person", person = "p", at_most = 5 }', "must protect the records that are counted of a 'p'"),
+            ('{ of = "person", person = "p", at_most = 1, values = 9 }', "per together with values"),
+            ('{ of = "person", person = "p", at_most = 1, per = "x", binning = "d" }', "per together with values"),
+            (
+                '{ of = "person", person = "p", at_most = 1, per = "x", values = 7, binning = "d" }',
+                "contributions:x:1:1 in each of 7 values, got add-remove:1",
+            ),
             ("3", "unit must"),
         ],
     )
@@ -140,6 +150,34 @@ class TestOneUnit:
         (tmp_path / "ledger.toml").write_text(f'limit = 1\nneighbours = "add-remove:1"\nunit = {unit}\n')
         with pytest.raises(dm.errors.FileFormatError, match=told):
             Ledger.read(tmp_path / "ledger.toml")
+
+
+    def test_a_relation_of_an_attribute_says_its_values(self, tmp_path: Path) -> None:
+        text = 'limit = 1\nneighbours = "contributions:x:1:2"\nunit = { of = "record" }\n'
+        (tmp_path / "ledger.toml").write_text(text)
+        with pytest.raises(dm.errors.FileFormatError, match="must have binning if it names an attribute"):
+            Ledger.read(tmp_path / "ledger.toml")
+
+    def test_rows_are_not_the_records_that_a_column_counts(self, tmp_path: Path) -> None:
+        """A row of 7 records costs 7² times as much where the column counts, and one record less is at most one row."""
+        (tmp_path / "ledger.toml").write_text("limit = 10\n")
+        records, rows = (dm.plan_release(asked(given)) for given in ({"count": "n"}, {"ignore": ["n"]}))
+        assert rows.unit.protects(records.unit) and not records.unit.protects(rows.unit)
+        kept = Ledger.read(tmp_path / "ledger.toml").record(records, "w").record(rows, "w")
+        assert "records, as the column 'n' counts them" in Ledger.read(tmp_path / "ledger.toml").lines()[0]
+        assert kept == Ledger.read(tmp_path / "ledger.toml")
+        (tmp_path / "rows.toml").write_text("limit = 10\n")
+        with pytest.raises(dm.errors.InvalidInputError, match="as the column 'n' counts them"):
+            Ledger.read(tmp_path / "rows.toml").record(rows, "w").record(records, "w")
+        replaced = (PrivacyUnit("replace:1"), PrivacyUnit("replace:1", count="n"))
+        assert not replaced[0].protects(replaced[1]), "one record of two that is replaced adds a row"
+
+    def test_a_combination_is_of_one_kind_of_records(self, tmp_path: Path) -> None:
+        (tmp_path / "one.csv").write_text("x,month,n\n" + "".join(f"{x},1,1\n" for x in X * 9))
+        records, rows = (dm.release(asked(given), tmp_path / "one.csv") for given in ({"count": "n"}, {"ignore": ["n"]}))
+        assert dm.combine(records, rows).unit == records.unit
+        with pytest.raises(dm.errors.InvalidInputError, match="second must have the unit of privacy of first"):
+            dm.combine(rows, records)
 
 
 class TestStatements:
