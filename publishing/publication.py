@@ -122,8 +122,14 @@ class ReleasePlan(Displayed):
 
     @cached_property
     def specification(self) -> Specification | None:
-        """What was asked, where the plan keeps it."""
-        return specification_of(self.terms)
+        """What was asked, where the plan keeps it.
+
+        Raises `InvalidInputError` for a plan of other tables, or whose noise does not protect those who were asked for.
+        """
+        specification = specification_of(self.terms)
+        if specification is not None and self.answer is not None:
+            specification.planned(self.answer)
+        return specification
 
     @property
     def quantile(self) -> float:
