@@ -113,9 +113,11 @@ def release(
             shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
-            released = planned.draw(records, allow_empty=allow_empty)
-            if kept is not None:  # before anything of it can be seen
-                released.ledger = kept.record(planned, digest(released.workload), str(output))
+            drawn = planned.draw_new(records, allow_empty=allow_empty)
+            if kept is not None:  # before anything of it can be seen, in a message about disagreeing answers too
+                kept = kept.record(planned, digest(planned.workload), str(output))
+            released = planned.joined(drawn)
+            released.ledger = kept
             line.say("writing")
             shown = _written(released, str(output), level, simultaneous)
     if (words := uncertified(answer)) is not None:

@@ -110,8 +110,16 @@ def combine(first: Publication, second: Publication, *others: Publication, check
     return combined((first, second, *others), names, check)
 
 
-def combined(every: Sequence[Publication], names: Sequence[str], check: bool = True) -> Publication:
-    """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
+ANYWAY = "To combine them nevertheless: check=False (--no-check)"
+
+
+def combined(
+    every: Sequence[Publication], names: Sequence[str], check: bool = True, otherwise: str = ANYWAY
+) -> Publication:
+    """Return what `combine` does of releases that messages call by `names`, such as the files that hold them.
+
+    `otherwise` ends the message of answers that disagree.
+    """
     validate.boolean(check=check)
     _check(every, names)
     workload, joint = _together(every, names), joint_of(every, names)
@@ -124,8 +132,7 @@ def combined(every: Sequence[Publication], names: Sequence[str], check: bool = T
         raise InvalidInputError(
             f"{' and '.join(names)} must be of the same records, with columns of one meaning: the probability that "
             f"their answers differ so much is below {CHANCE:g} (χ² = {residual.square:.6g}, degrees of freedom "
-            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. To combine them nevertheless: "
-            f"check=False (--no-check)"
+            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. {otherwise}"
         )
     return publication
 
@@ -179,6 +186,7 @@ def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | 
 
 
 NAMES = "the earlier release", "the new one"  # what messages call both
+SPENT = "The new one was drawn, and its rho counts as spent"
 
 
 class PlanAfter(ReleasePlan):
@@ -198,10 +206,12 @@ class PlanAfter(ReleasePlan):
         _check((self.after, planned.further), NAMES, ReleasePlan)
         return planned
 
-    def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
-        publication = self.declaring(records).further.draw(records, allow_empty=allow_empty)
-        return combined((self.after, publication), NAMES)
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
+        return self.declaring(records).further.draw_new(records, allow_empty=allow_empty)
+
+    def joined(self, publication: Publication) -> Publication:
+        """Return what both releases tell together; see `dualmech.combine`."""
+        return combined((self.after, publication), NAMES, otherwise=SPENT)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)

@@ -77,6 +77,10 @@ class ReleasePlan(Displayed):
 
         Raises `BackendError` where OpenDP is not installed; what `dualmech.release` refuses of records.
         """
+        return self.joined(self.draw_new(records, allow_empty=allow_empty))
+
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
+        """Draw as `draw` does, without what an earlier release tells: the ρ of the plan is then spent."""
         empty = validate.boolean(allow_empty=allow_empty)
         planned = self.declaring(records)
         require_sampler()
@@ -84,6 +88,10 @@ class ReleasePlan(Displayed):
         publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
         # what the plan knows: its specification, its tables and their variances; but what was recorded is one release
         vars(publication).update(vars(planned) | {"ledger": None})
+        return publication
+
+    def joined(self, publication: Publication) -> Publication:
+        """Return what a publication of `draw_new` tells, together with the earlier release of the plan, if any."""
         return publication
 
     @property
@@ -382,7 +390,7 @@ class Publication(ReleasePlan):
             else super()._specifications
         )
 
-    def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
         raise InvalidInputError("a publication has no second draw: plan another release, dualmech.plan_release")
 
