@@ -222,7 +222,7 @@ class PlanAfter(ReleasePlan):
 
 
 def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] = Publication) -> None:
-    first, seen = every[0], dict[str, str]()
+    first, seen, named_cells = every[0], dict[str, str](), None
     for name, release in zip(names, every, strict=True):
         if not isinstance(release, kind):
             raise InputTypeError(f"{name} must be a Publication, got {type(release).__name__}")
@@ -231,7 +231,12 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
             raise InvalidInputError(
                 f"{name} must be of the kind of {names[0]}: one is on a matrix, one of tables by blocks"
             )
-        if release.workload.domain != first.workload.domain or _cells(release) != _cells(first):
+        named_cells = named_cells or release.workload.cell_names
+        if (
+            release.workload.domain != first.workload.domain
+            or _cells(release) != _cells(first)
+            or release.workload.cell_names not in (None, named_cells)
+        ):
             raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
         if (bound := truncation(release.declared)) is not None:
             raise InvalidInputError(
@@ -311,8 +316,8 @@ def _groups_together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Work
                 raise InvalidInputError(
                     f"{name} has a table {called!r} that asks other queries than that of {known[called][1]}"
                 )
-    first = every[0].workload
-    return Workload(sp.vstack(rows).toarray(), labels, groups, first.domain, first.cell_names)
+    named = (release.workload.cell_names for release in every if release.workload.cell_names is not None)
+    return Workload(sp.vstack(rows).toarray(), labels, groups, every[0].workload.domain, next(named, None))
 
 
 # Least squares.

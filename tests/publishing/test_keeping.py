@@ -95,11 +95,13 @@ class TestContradictions:
 
     def test_parts_are_several_releases(self, folder: Path) -> None:
         """The same noise twice would count as independent noise; a digest that is none is that of no release."""
-        refused(folder, self.parts(folder, lambda parts: parts[0].update(digest=parts[1]["digest"])), "each of them once")
+        refused(
+            folder, self.parts(folder, lambda parts: parts[0].update(digest=parts[1]["digest"])), "each of them once"
+        )
         refused(folder, self.parts(folder, lambda parts: parts[0].update(digest="")), "must be a SHA-256")
 
     def test_parts_are_of_the_same_records(self, folder: Path) -> None:
-        records = {"count": "n", "ignore": [], "persons": None}
+        records: dict[str, Any] = {"count": "n", "ignore": [], "persons": None}
         refused(folder, self.parts(folder, lambda parts: parts[1].update(records=records)), "'n' as column of counts")
 
     def test_parts_truncate_nothing(self, folder: Path) -> None:
@@ -136,7 +138,9 @@ class TestContradictions:
         arrays = written("tables", folder)
         specification = json.loads(str(arrays["answer.asked.specification"]))
         bounded = json.dumps(specification | {"records": {"person": "p", "at_most": 1}})
-        refused(folder, arrays | {"answer.asked.specification": np.array(bounded)}, "what the plan's specification says")
+        refused(
+            folder, arrays | {"answer.asked.specification": np.array(bounded)}, "what the plan's specification says"
+        )
         refused(folder, {key: value for key, value in arrays.items() if key != "records"}, "needs the array 'records'")
 
     @pytest.mark.parametrize(

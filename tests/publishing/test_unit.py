@@ -151,7 +151,6 @@ class TestOneUnit:
         with pytest.raises(dm.errors.FileFormatError, match=told):
             Ledger.read(tmp_path / "ledger.toml")
 
-
     def test_a_relation_of_an_attribute_says_its_values(self, tmp_path: Path) -> None:
         text = 'limit = 1\nneighbours = "contributions:x:1:2"\nunit = { of = "record" }\n'
         (tmp_path / "ledger.toml").write_text(text)
@@ -174,7 +173,9 @@ class TestOneUnit:
 
     def test_a_combination_is_of_one_kind_of_records(self, tmp_path: Path) -> None:
         (tmp_path / "one.csv").write_text("x,month,n\n" + "".join(f"{x},1,1\n" for x in X * 9))
-        records, rows = (dm.release(asked(given), tmp_path / "one.csv") for given in ({"count": "n"}, {"ignore": ["n"]}))
+        records, rows = (
+            dm.release(asked(given), tmp_path / "one.csv") for given in ({"count": "n"}, {"ignore": ["n"]})
+        )
         assert dm.combine(records, rows).unit == records.unit
         with pytest.raises(dm.errors.InvalidInputError, match="second must have the unit of privacy of first"):
             dm.combine(rows, records)
