@@ -338,7 +338,7 @@ class LeastSquares:
     from_noisy: Array  # (r, …) from all noisy answers, less what the exact ones say of them
     lift: Array  # (…, e) what the exact answers say of the rows N
     whiten: Array  # from all noisy answers to answers with independent noise of variance 1
-    range: Array  # (…, r) orthonormal columns: whitened answers that some data have
+    range: Array  # (…, r) orthonormal basis of the whitened answers without noise
 
     @classmethod
     def of(
@@ -386,7 +386,7 @@ def _fitted(
 ) -> tuple[Array, Array, Array, Array]:
     """Return independent rows, the covariance of their estimate, its map from noisy answers, and the range.
 
-    The range is an orthonormal basis of the whitened answers that some data have.
+    The range is an orthonormal basis of the whitened answers without noise.
 
     Rows are the cells, if all of these are estimated and doubles hold their covariance, else orthonormal ones, or those
     of a triangle with unit noise. The longest rows come first: then the errors of a row are relative to that row,
@@ -412,7 +412,7 @@ def _fitted(
 
 
 def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield other rows of the same span, the covariance of unit noise on rows in these, and the map to them."""
+    """Yield bases of the span of `rows`, each with the covariance of unit noise in it, and the change of basis."""
     if rows.shape[0] == rows.shape[1]:
         inverse = np.asarray(np.linalg.inv(rows), dtype=np.float64)
         noise = inverse @ inverse.T
@@ -425,7 +425,7 @@ def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array
 
 
 def _excess(fit: Array, covariance: Array, noise: Array) -> float:
-    """Return by which share variances of the estimates that are computed differ from those that are stated."""
+    """Return the largest relative difference between variances of the computed estimates and the stated variances."""
     factor = linalg.cholesky(noise)
     if factor is None:
         return np.inf
@@ -463,7 +463,7 @@ class JointRows:
         return CombinedRows(self.mechanism, len(self.fit.exact), cost)
 
     def measured(self, every: Sequence[Any]) -> tuple[Array, Residual]:
-        """Return the joint answers, from all releases' own, and by how much these disagree."""
+        """Return the least-squares answers to the joint rows, and the residual of all releases' answers."""
         split = [(count, np.asarray(answers)) for count, answers in zip(self.counts, every, strict=True)]
         known = np.concatenate([answers[:count] for count, answers in split])[:, None]
         noisy = np.concatenate([answers[count:] for count, answers in split])[:, None]
@@ -493,7 +493,7 @@ class JointTables:
         return CombinedTables(self.mechanism, workload, cost)
 
     def measured(self, every: Sequence[Any]) -> tuple[dict[Axes, Array], Residual]:
-        """Return what the joint mechanism would have measured, from what all releases did, and how these disagree."""
+        """Return the least-squares measurements of the joint mechanism, and the residual of all releases' own."""
         several = zip(self.mechanisms, self.refined, every, strict=True)
         refined = [(fine, refined_parts(mechanism, fine, answers)) for mechanism, fine, answers in several]
         blank, measured, residual = self.refined[0], dict[Axes, Array](), Residual()

@@ -169,7 +169,7 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
-    """Take what columns of records mean from the file; refuse another meaning than the plan's specification has."""
+    """Take the declarations of columns from the file; refuse others than those of the plan's specification."""
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
@@ -180,7 +180,7 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
             raise InvalidInputError("records must be those of the first release that was combined")
         return
     publication._declared = declared
-    publication.unit  # noqa: B018  # refused where the noise does not protect it
+    publication.unit  # noqa: B018  # raises if the noise does not protect the unit
 
 
 def _check_answer(publication: Publication) -> None:
@@ -262,13 +262,13 @@ def _part(name: str, spec: Any) -> Part:
 
 
 def _records_spec(declared: Records) -> dict[str, Any]:
-    """Return what columns of records mean as JSON holds it."""
+    """Return the declarations of columns, as JSON holds them."""
     persons = None if declared.persons is None else asdict(declared.persons)
     return {"count": declared.count, "ignore": [*declared.ignore], "persons": persons}
 
 
 def _declared(spec: Any, by_plan: Records) -> Records:
-    """Return what columns of records mean, from its spec; refuse another meaning than the plan's specification has."""
+    """Return the declarations of columns from their spec; refuse others than those of the plan's specification."""
     entries = validate.mapping("count, ignore and persons", records=spec)
     if {*entries} != {"count", "ignore", "persons"}:
         raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")

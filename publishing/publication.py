@@ -80,7 +80,7 @@ class ReleasePlan(Displayed):
         return self.joined(self.draw_new(records, allow_empty=allow_empty))
 
     def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Draw as `draw` does, without what an earlier release tells: the ρ of the plan is then spent."""
+        """Draw the new noisy answers alone, which spends the ρ of the plan; see `draw`."""
         empty = validate.boolean(allow_empty=allow_empty)
         planned = self.declaring(records)
         require_sampler()
@@ -91,12 +91,12 @@ class ReleasePlan(Displayed):
         return publication
 
     def joined(self, publication: Publication) -> Publication:
-        """Return what a publication of `draw_new` tells, together with the earlier release of the plan, if any."""
+        """Return a publication of `draw_new`, combined with the earlier release that the plan reuses, if any."""
         return publication
 
     @property
     def declared(self) -> records.Records:
-        """What columns mean that no attribute reads, without a source: counts, columns left unread, persons."""
+        """Declarations of columns that no attribute reads: counts, columns left unread, persons; without a source."""
         return records_of(self.specification) if self._declared is None else self._declared
 
     def declaring(self, source: object) -> ReleasePlan:
@@ -114,7 +114,7 @@ class ReleasePlan(Displayed):
             return self
         planned = copy.copy(self)
         planned._declared = columns_of(read_as(source, self.declared))
-        planned.unit  # noqa: B018  # refused before any record is read, where the noise does not protect it
+        planned.unit  # noqa: B018  # raises, before any record is read, if the noise does not protect the unit
         return planned
 
     @property
@@ -367,7 +367,7 @@ class Publication(ReleasePlan):
 
     @property
     def declared(self) -> records.Records:
-        """What columns mean that no attribute reads; of a combination as of its first release."""
+        """Declarations of columns that no attribute reads; of a combination those of its first release."""
         return self.combined[0].declared if self.combined else super().declared
 
     @property

@@ -312,7 +312,7 @@ def reachable(workload: Workload, neighbours: object) -> Any:
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
-    """Return what columns mean that no attribute reads, and the neighbours: those stated, or that a bound implies."""
+    """Return declarations of columns that no attribute reads, and the neighbours: declared, or implied by a bound."""
     options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])

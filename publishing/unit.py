@@ -67,7 +67,7 @@ class PrivacyUnit:
             return
         counted_records = Contributions(self.at_most, self.per, 1) if self.per else Relation(members=self.at_most)
         relation = self._relation
-        # Of k values with m records each, no more than reach / m: the records cost the most where they share values.
+        # All records of one person must fit into the reach: a number of records costs the most in the fewest values.
         values = self.values if self.per else 1
         if relation is None or not relation.contains(counted_records) or relation.reach < self.at_most * values:
             raise InvalidInputError(
@@ -131,12 +131,12 @@ class PrivacyUnit:
         return {"of": kind} | {key: value for key, value in options.items() if value}
 
     def protects(self, other: PrivacyUnit) -> bool:
-        """Whether a release for this unit costs another unit no more.
+        """Whether the ρ of a release for this unit also bounds its ρ for another unit.
 
         Records protect the records of every relation that theirs contains. All records of a person are protected
-        whatever number of them each release counts; in values of one attribute, also together with those in fewer.
-        Rows that are added or removed protect records that a column counts in them: one record less is at most one row
-        less.
+        whatever number of them each release counts. Protection in several values of an attribute contains that in fewer
+        values. Rows that are added or removed protect the records that a column counts in them, since one record less
+        is at most one row less.
         """
         if (self.person, self.per) != (other.person, other.per) or self.binning not in ("", other.binning):
             return False
