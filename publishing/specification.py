@@ -300,11 +300,8 @@ def reachable(workload: Workload, neighbours: object) -> Any:
         return neighbours
     (axis,) = workload.domain.axes([neighbours.attribute])
     groups = min(neighbours.groups, workload.domain.shape[axis])
-    tried = [
-        neighbours,
-        *(Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m) for m in range(groups, 0, -1)),
-    ]
-    for candidate in tried:
+    for m in range(groups, 0, -1):  # first as asked, in no more values than there are
+        candidate = Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m)
         with contextlib.suppress(InvalidInputError):
             FitnessForUse(workload, 1.0, neighbours=candidate)
             return candidate

@@ -280,6 +280,49 @@ def test_units_protect_what_they_contain() -> None:
     assert not PrivacyUnit("add-remove:9", "p", 9).protects(one)
 
 
+def test_more_values_than_there_are(tmp_path: Path) -> None:
+    """Up to nine values of five are these five: in the relation, the unit and the statement."""
+    for given in ({"person": "p", "at_most": 2, "per": "x"}, None):
+        planned = dm.plan_release(asked(given, neighbours="contributions:x:2:9"))
+        assert planned.relation == "contributions:x:2:5" and "contributions:x:2:9 came to" in planned.lines()[0]
+        assert given is None or "in up to 5 values of 'x'" in str(planned.unit)
+
+
+def test_persons_cost_no_more_than_the_relation_of_their_unit() -> None:
+    """Each way to count records of a person, on random mechanisms: the relation of a unit covers all of them."""
+    domain, generator = dm.Domain({"a": 3, "b": 2}), np.random.default_rng(0)
+    mechanisms = [generator.standard_normal((size, 6)) for size in (1, 2, 4, 6) for _ in range(3)]
+    units = 0
+    for text, at_most, values in itertools.product(
+        (
+            "add-remove:2",
+            "add-remove:4",
+            "contributions:a:1:2",
+            "contributions:a:2:2",
+            "contributions:a:2:1",
+            "replace:2",
+        ),
+        (1, 2),
+        (1, 2, 3),
+    ):
+        try:
+            PrivacyUnit(text, "p", at_most, "a", values, binning="digest")
+        except dm.errors.InvalidInputError:
+            continue
+        units += 1
+        relation = dm.neighbours.Relation.of(text)
+        differences = relation.matrix(6, domain)
+        if not hasattr(relation, "attribute"):
+            differences = relation.members * np.eye(6)
+        one_value = [count for count in itertools.product(range(at_most + 1), repeat=2) if sum(count) <= at_most]
+        persons = np.array([sum(counts, ()) for counts in itertools.product(one_value, repeat=3)])
+        persons = persons[(persons.reshape(-1, 3, 2).sum(axis=2) > 0).sum(axis=1) <= values]
+        for rows in mechanisms:
+            most = (np.asarray(rows @ differences) ** 2).sum(axis=0).max()
+            assert ((persons @ rows.T) ** 2).sum(axis=1).max() <= most * (1 + 1e-9), (text, at_most, values)
+    assert units >= 10
+
+
 def test_the_command_keeps_units_apart(tmp_path: Path) -> None:
     """Records that the command declares by --count, and a plan for persons, in one ledger."""
     data = csv(tmp_path, ROWS)
