@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
+from dualmech.mechanisms.persons import Bound
 from dualmech.mechanisms.records import Records
-from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
+from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, MANY, Contributions, Relation
 from dualmech.workloads.domain import Domain
 
 RECORD, PERSON = "record", "person"
@@ -63,17 +64,9 @@ class PrivacyUnit:
 
     def __post_init__(self) -> None:
         """Refuse a relation that does not protect all records that are counted of a person."""
-        if not self.person:
-            return
-        counted_records = Contributions(self.at_most, self.per, 1) if self.per else Relation(members=self.at_most)
-        relation = self._relation
-        # All records of one person must fit into the reach: a number of records costs the most in the fewest values.
-        values = self.values if self.per else 1
-        if relation is None or not relation.contains(counted_records) or relation.reach < self.at_most * values:
-            raise InvalidInputError(
-                f"neighbours must protect the records that are counted of a {self.person!r}, {counted_records}"
-                f"{f' in each of {values} values' if values > 1 else ''}, got {self.neighbours}"
-            )
+        if self.person:
+            bound, relation = Bound(self.person, self.at_most, self.per), self._relation
+            _require_protected(bound, self.values, None if relation is None or relation.replace else relation, self)
 
     @classmethod
     def of(cls, neighbours: str, records: Records, domain: Domain | None, declared: Relation | None) -> PrivacyUnit:
@@ -82,17 +75,18 @@ class PrivacyUnit:
         Raises `InvalidInputError` for a relation that does not protect all records that are counted of a person.
         """
         bound = records.persons
+        size = domain.shape[domain.axes([bound.per])[0]] if bound is not None and bound.per and domain else MANY
         if bound is None or bound.check:
             unit = cls(neighbours, count=records.count or "")
+            if bound is not None:
+                _require_protected(bound, min(bound.groups or size, size), unit._relation, unit)
             return replace(unit, binning=_binning(domain, getattr(unit._relation, "attribute", "")))
         if not bound.per:
             return cls(neighbours, bound.person, bound.at_most)
         one_value = cls(neighbours, bound.person, bound.at_most, bound.per, 1, binning=_binning(domain, bound.per))
         rule = one_value._relation if declared is None else declared
         values = rule.groups if isinstance(rule, Contributions) else getattr(rule, "members", 1) // bound.at_most
-        if domain is not None:
-            values = min(values, domain.shape[domain.axes([bound.per])[0]])
-        return replace(one_value, values=values)
+        return replace(one_value, values=min(values, size))
 
     @classmethod
     def of_spec(cls, neighbours: object, spec: object) -> PrivacyUnit:
@@ -182,6 +176,23 @@ class PrivacyUnit:
 TEXTS = ("person", "per", "count", "binning")
 
 SINGLE = PrivacyUnit(str(ADD_REMOVE))  # one record added or removed
+
+
+def _require_protected(bound: Bound, values: int, relation: Relation | None, unit: PrivacyUnit) -> None:
+    """Refuse a relation that does not protect the records of a person, of a bound per value those in several values.
+
+    All records of one person must fit into its reach: a number of records costs the most in the fewest values.
+    """
+    values = values if bound.per else 1
+    one_value = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
+    if relation is not None and relation.replace and relation.members >= bound.at_most * values:
+        return  # as many records have other values
+    if relation is not None and relation.contains(one_value) and relation.reach >= bound.at_most * values:
+        return
+    raise InvalidInputError(
+        f"neighbours must protect the records that are counted of a {bound.person!r}, {one_value}"
+        f"{f' in each of {values} values' if values > 1 else ''}, got {unit.neighbours}"
+    )
 
 
 def _binning(domain: Domain | None, name: str) -> str:

@@ -280,6 +280,33 @@ def test_units_protect_what_they_contain() -> None:
     assert not PrivacyUnit("add-remove:9", "p", 9).protects(one)
 
 
+@pytest.mark.parametrize(
+    ("neighbours", "options", "fits"),
+    [
+        ("add-remove:3", {"at_most": 3}, True),
+        ("add-remove:3", {"at_most": 5}, False),
+        ("replace:3", {"at_most": 3}, True),
+        ("replace:3", {"at_most": 5}, False),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x", "groups": 3}, True),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x", "groups": 4}, False),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x"}, False),
+        ("contributions:x:1:5", {"at_most": 1, "per": "x"}, True),
+        ("add-remove:3", {"at_most": 1, "per": "x", "groups": 3}, True),
+    ],
+)
+def test_checks_of_persons_are_of_what_is_protected(neighbours: str, options: dict[str, Any], fits: bool) -> None:
+    """A check that allows five records where the noise protects three would call them protected."""
+    planned = dm.plan_release(asked(neighbours=neighbours))
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"p": [1], "x": ["a"], "month": [1]})
+    records = dm.records.Records(frame, persons=dm.records.Bound("p", check=True, **options))
+    if fits:
+        assert not planned.declaring(records).unit.person
+    else:
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+            planned.declaring(records)
+
+
 def test_more_values_than_there_are(tmp_path: Path) -> None:
     """Up to nine values of five are these five: in the relation, the unit and the statement."""
     for given in ({"person": "p", "at_most": 2, "per": "x"}, None):
