@@ -338,7 +338,7 @@ def test_persons_cost_no_more_than_the_relation_of_their_unit() -> None:
             continue
         units += 1
         relation = dm.neighbours.Relation.of(text)
-        differences = relation.matrix(6, domain)
+        differences: Any = relation.matrix(6, domain)
         if not hasattr(relation, "attribute"):
             differences = relation.members * np.eye(6)
         one_value = [count for count in itertools.product(range(at_most + 1), repeat=2) if sum(count) <= at_most]
