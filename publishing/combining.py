@@ -211,7 +211,7 @@ class PlanAfter(ReleasePlan):
 
     def joined(self, publication: Publication) -> Publication:
         """Return what both releases tell together; see `dualmech.combine`."""
-        return combined((self.after, publication), NAMES, otherwise=SPENT)
+        return combined((self.after, super().joined(publication)), NAMES, otherwise=SPENT)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)

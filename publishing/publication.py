@@ -92,7 +92,7 @@ class ReleasePlan(Displayed):
 
     def joined(self, publication: Publication) -> Publication:
         """Return a publication of `draw_new`, combined with the earlier release that the plan reuses, if any."""
-        return publication
+        return validate.instance(Publication, publication=publication)
 
     @property
     def declared(self) -> records.Records:

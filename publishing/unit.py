@@ -136,12 +136,12 @@ class PrivacyUnit:
             return False
         if self.person:
             return self.values >= other.values
-        own, others = self._relation, other._relation
-        if own is None or others is None:
+        relation, contained = self._relation, other._relation
+        if relation is None or contained is None:
             return (self.neighbours, self.count) == (other.neighbours, other.count)
-        if self.count != other.count and (self.count or own.replace):
+        if self.count != other.count and (self.count or relation.replace):
             return False
-        return own.contains(others)
+        return relation.contains(contained)
 
     @property
     def _relation(self) -> Relation | None:
