@@ -12,7 +12,8 @@ from dualmech.errors import printable
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from dualmech.publishing.publication import Publication
+    from dualmech.publishing.ledger import Ledger
+    from dualmech.publishing.publication import Publication, ReleasePlan
 
 
 MOST_UNREAD = 20  # columns that are listed
@@ -89,7 +90,7 @@ def release(
     from dualmech.mechanisms.records import Records
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
-    from dualmech.publishing.statement import digest, uncertified
+    from dualmech.publishing.statement import uncertified
 
     if output is None and not dry_run:
         raise UsageError("give -o DIRECTORY for the tables, or --dry-run to see what they would cost")
@@ -113,9 +114,7 @@ def release(
             shown = [DRY, *planned.lines(level, simultaneous), *([] if kept is None else kept.outlook(planned))]
         else:
             line.say("drawing")
-            released = planned.draw(records, allow_empty=allow_empty)
-            if kept is not None:  # before anything of it can be seen
-                released.ledger = kept.record(planned, digest(released.workload), str(output))
+            released = _drawn(planned, records, allow_empty, kept, str(output))
             line.say("writing")
             shown = _written(released, str(output), level, simultaneous)
     if (words := uncertified(answer)) is not None:
@@ -198,6 +197,20 @@ def _check_options(level: float | None, output: str | None) -> None:
         validate.probability(level=level)
     if output is not None:
         files.check_new_folder(output)
+
+
+def _drawn(planned: ReleasePlan, records: object, allow_empty: bool, ledger: Ledger | None, output: str) -> Publication:
+    """Draw a plan, record its ρ, and return what is published, together with the earlier release if it has one.
+
+    The ρ is recorded first, since a message about answers that disagree shows some of them.
+    """
+    from dualmech.publishing.statement import digest
+
+    new_answers = planned.draw_new(records, allow_empty=allow_empty)
+    extended = None if ledger is None else ledger.record(planned, digest(planned.workload), output)
+    released = planned.joined(new_answers)
+    released.ledger = extended
+    return released
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:

@@ -202,9 +202,7 @@ def release_chain(
     if domain is not None:
         validate.instance(Domain, domain=domain)
     declared, known = columns_of(records), chain.no_release.domain if chain.of_tables else domain
-    PrivacyUnit.of(
-        canonical(chain.no_release.neighbours, known), declared.persons, known, None
-    )  # refused before any work
+    PrivacyUnit.of(canonical(chain.no_release.neighbours, known), declared, known, None)  # refused before any work
     data = measure.read(records, domain, validate.boolean(allow_empty=allow_empty))
     return ExactAdaptiveRelease(chain, data, measure, domain, declared)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -110,8 +110,16 @@ def combine(first: Publication, second: Publication, *others: Publication, check
     return combined((first, second, *others), names, check)
 
 
-def combined(every: Sequence[Publication], names: Sequence[str], check: bool = True) -> Publication:
-    """Return what `combine` does of releases that messages call by `names`, such as the files that hold them."""
+ANYWAY = "To combine them nevertheless: check=False (--no-check)"
+
+
+def combined(
+    every: Sequence[Publication], names: Sequence[str], check: bool = True, otherwise: str = ANYWAY
+) -> Publication:
+    """Return what `combine` does of releases that messages call by `names`, such as the files that hold them.
+
+    `otherwise` ends the message of answers that disagree.
+    """
     validate.boolean(check=check)
     _check(every, names)
     workload, joint = _together(every, names), joint_of(every, names)
@@ -124,8 +132,7 @@ def combined(every: Sequence[Publication], names: Sequence[str], check: bool = T
         raise InvalidInputError(
             f"{' and '.join(names)} must be of the same records, with columns of one meaning: the probability that "
             f"their answers differ so much is below {CHANCE:g} (χ² = {residual.square:.6g}, degrees of freedom "
-            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. To combine them nevertheless: "
-            f"check=False (--no-check)"
+            f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. {otherwise}"
         )
     return publication
 
@@ -179,6 +186,7 @@ def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | 
 
 
 NAMES = "the earlier release", "the new one"  # what messages call both
+SPENT = "The new one was drawn, and its rho counts as spent"
 
 
 class PlanAfter(ReleasePlan):
@@ -198,10 +206,12 @@ class PlanAfter(ReleasePlan):
         _check((self.after, planned.further), NAMES, ReleasePlan)
         return planned
 
-    def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Draw what is new, and return what both releases tell together; see `dualmech.combine`."""
-        publication = self.declaring(records).further.draw(records, allow_empty=allow_empty)
-        return combined((self.after, publication), NAMES)
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
+        return self.declaring(records).further.draw_new(records, allow_empty=allow_empty)
+
+    def joined(self, publication: Publication) -> Publication:
+        """Return what both releases tell together; see `dualmech.combine`."""
+        return combined((self.after, super().joined(publication)), NAMES, otherwise=SPENT)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)
@@ -212,7 +222,7 @@ class PlanAfter(ReleasePlan):
 
 
 def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] = Publication) -> None:
-    first, seen = every[0], dict[str, str]()
+    first, seen, named_cells = every[0], dict[str, str](), None
     for name, release in zip(names, every, strict=True):
         if not isinstance(release, kind):
             raise InputTypeError(f"{name} must be a Publication, got {type(release).__name__}")
@@ -221,7 +231,12 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
             raise InvalidInputError(
                 f"{name} must be of the kind of {names[0]}: one is on a matrix, one of tables by blocks"
             )
-        if release.workload.domain != first.workload.domain or _cells(release) != _cells(first):
+        named_cells = named_cells or release.workload.cell_names
+        if (
+            release.workload.domain != first.workload.domain
+            or _cells(release) != _cells(first)
+            or release.workload.cell_names not in (None, named_cells)
+        ):
             raise InvalidInputError(f"{name} must be of the same attributes, values and cells as {names[0]}")
         if (bound := truncation(release.declared)) is not None:
             raise InvalidInputError(
@@ -229,7 +244,7 @@ def _check(every: Sequence[Any], names: Sequence[str], kind: type[ReleasePlan] =
                 f"{bound.at_most}, by a choice of its own, so that other releases count other records, and margins of "
                 f"a combination would not hold; publish it by itself, or all its tables in one plan"
             )
-        if release.unit != first.unit:
+        if replace(release.unit, count=first.unit.count) != first.unit or not release.unit.protects(first.unit):
             raise InvalidInputError(
                 f"{name} must have the unit of privacy of {names[0]}, for their rho to add up: {first.unit}; got "
                 f"{release.unit}"
@@ -301,8 +316,8 @@ def _groups_together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Work
                 raise InvalidInputError(
                     f"{name} has a table {called!r} that asks other queries than that of {known[called][1]}"
                 )
-    first = every[0].workload
-    return Workload(sp.vstack(rows).toarray(), labels, groups, first.domain, first.cell_names)
+    named = (release.workload.cell_names for release in every if release.workload.cell_names is not None)
+    return Workload(sp.vstack(rows).toarray(), labels, groups, every[0].workload.domain, next(named, None))
 
 
 # Least squares.
@@ -323,7 +338,7 @@ class LeastSquares:
     from_noisy: Array  # (r, …) from all noisy answers, less what the exact ones say of them
     lift: Array  # (…, e) what the exact answers say of the rows N
     whiten: Array  # from all noisy answers to answers with independent noise of variance 1
-    range: Array  # (…, r) orthonormal columns: whitened answers that some data have
+    range: Array  # (…, r) orthonormal basis of the whitened answers without noise
 
     @classmethod
     def of(
@@ -371,7 +386,7 @@ def _fitted(
 ) -> tuple[Array, Array, Array, Array]:
     """Return independent rows, the covariance of their estimate, its map from noisy answers, and the range.
 
-    The range is an orthonormal basis of the whitened answers that some data have.
+    The range is an orthonormal basis of the whitened answers without noise.
 
     Rows are the cells, if all of these are estimated and doubles hold their covariance, else orthonormal ones, or those
     of a triangle with unit noise. The longest rows come first: then the errors of a row are relative to that row,
@@ -397,7 +412,7 @@ def _fitted(
 
 
 def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield other rows of the same span, the covariance of unit noise on rows in these, and the map to them."""
+    """Yield bases of the span of `rows`, each with the covariance of unit noise in it, and the change of basis."""
     if rows.shape[0] == rows.shape[1]:
         inverse = np.asarray(np.linalg.inv(rows), dtype=np.float64)
         noise = inverse @ inverse.T
@@ -410,7 +425,7 @@ def _forms(rows: Array, orthonormal: bool) -> Iterator[tuple[Array, Array, Array
 
 
 def _excess(fit: Array, covariance: Array, noise: Array) -> float:
-    """Return by which share variances of the estimates that are computed differ from those that are stated."""
+    """Return the largest relative difference between variances of the computed estimates and the stated variances."""
     factor = linalg.cholesky(noise)
     if factor is None:
         return np.inf
@@ -448,7 +463,7 @@ class JointRows:
         return CombinedRows(self.mechanism, len(self.fit.exact), cost)
 
     def measured(self, every: Sequence[Any]) -> tuple[Array, Residual]:
-        """Return the joint answers, from all releases' own, and by how much these disagree."""
+        """Return the least-squares answers to the joint rows, and the residual of all releases' answers."""
         split = [(count, np.asarray(answers)) for count, answers in zip(self.counts, every, strict=True)]
         known = np.concatenate([answers[:count] for count, answers in split])[:, None]
         noisy = np.concatenate([answers[count:] for count, answers in split])[:, None]
@@ -478,7 +493,7 @@ class JointTables:
         return CombinedTables(self.mechanism, workload, cost)
 
     def measured(self, every: Sequence[Any]) -> tuple[dict[Axes, Array], Residual]:
-        """Return what the joint mechanism would have measured, from what all releases did, and how these disagree."""
+        """Return the least-squares measurements of the joint mechanism, and the residual of all releases' own."""
         several = zip(self.mechanisms, self.refined, every, strict=True)
         refined = [(fine, refined_parts(mechanism, fine, answers)) for mechanism, fine, answers in several]
         blank, measured, residual = self.refined[0], dict[Axes, Array](), Residual()

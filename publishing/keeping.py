@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, fields
 from fractions import Fraction
 from os import PathLike
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.errors import FileFormatError, InvalidInputError, printable
 from dualmech.geometry.block_rows import symmetries_of
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
@@ -25,6 +26,7 @@ from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept,
 from dualmech.publishing.publication import (
     Part,
     Publication,
+    columns_of,
     read_as,
     records_of,
     specification_of,
@@ -152,7 +154,14 @@ def _check_parts(publication: Publication) -> None:
     parts = publication.combined
     if parts and sum(2 * part.rho for part in parts) != publication.drawn.squared_privacy_cost:
         raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost")
+    if parts and (len(parts) == 1 or len({part.digest for part in parts}) < len(parts)):
+        raise InvalidInputError("combined must list several releases, each of them once")
     for part in parts:
+        if part.declared.count not in (None, parts[0].declared.count):
+            raise InvalidInputError(
+                f"combined must list releases of the records of the first, got {part.declared.count!r} as column of "
+                f"counts"
+            )
         if unknown := {*part.tables} - {*publication.tables}:
             raise InvalidInputError(f"combined must list tables of the workload, got {min(unknown)!r}")
         if truncation(part.declared) is not None:
@@ -160,17 +169,18 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
-    """Take what columns of records mean from the file; refuse another meaning than the plan's specification has."""
-    if "records" not in arrays:  # of the first version
+    """Take the declarations of columns from the file; refuse others than those of the plan's specification."""
+    if "records" not in arrays and arrays["version"] == 1:
         return
-    declared = _declared(_json(dict, records=arrays["records"]))
+    store.required_array(arrays, "records")
+    by_plan = Records(None) if publication.combined else publication.declared
+    declared = _declared(_json(dict, records=arrays["records"]), by_plan)
     if publication.combined:
         if declared != publication.declared:
             raise InvalidInputError("records must be those of the first release that was combined")
         return
-    read_as(declared, publication.declared)
     publication._declared = declared
-    publication.unit  # noqa: B018  # refused where the noise does not protect it
+    publication.unit  # noqa: B018  # raises if the noise does not protect the unit
 
 
 def _check_answer(publication: Publication) -> None:
@@ -244,19 +254,21 @@ def _part(name: str, spec: Any) -> Part:
     tables = tuple(validate.text(tables=table) for table in validate.sequence(tables=entries["tables"]))
     declared = records_of(specification_of(terms))
     if "records" in entries:
-        by_plan, declared = declared, _declared(entries["records"])
-        read_as(declared, by_plan)
+        declared = _declared(entries["records"], declared)
     digest = validate.text(digest=entries["digest"])
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise InvalidInputError(f"{name}.digest must be a SHA-256 in 64 hexadecimal digits, got {printable(digest)!r}")
     return Part(_nonnegative(f"{name}.rho", entries["rho"]), tables, digest, terms, declared)
 
 
 def _records_spec(declared: Records) -> dict[str, Any]:
-    """Return what columns of records mean as JSON holds it."""
+    """Return the declarations of columns, as JSON holds them."""
     persons = None if declared.persons is None else asdict(declared.persons)
     return {"count": declared.count, "ignore": [*declared.ignore], "persons": persons}
 
 
-def _declared(spec: Any) -> Records:
+def _declared(spec: Any, by_plan: Records) -> Records:
+    """Return the declarations of columns from their spec; refuse others than those of the plan's specification."""
     entries = validate.mapping("count, ignore and persons", records=spec)
     if {*entries} != {"count", "ignore", "persons"}:
         raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")
@@ -266,4 +278,7 @@ def _declared(spec: Any) -> Records:
         if {*persons} != {field.name for field in fields(Bound)}:
             raise InvalidInputError(f"persons must hold the options of a bound, got {sorted(map(str, persons))}")
         persons = Bound(**persons)
-    return Records(None, entries["count"], tuple(validate.sequence(ignore=entries["ignore"])), persons)
+    declared = Records(None, entries["count"], tuple(validate.sequence(ignore=entries["ignore"])), persons)
+    if columns_of(read_as(declared, by_plan)) != declared:
+        raise InvalidInputError("records must say of their columns what the plan's specification says")
+    return declared

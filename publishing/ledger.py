@@ -39,9 +39,10 @@ class Ledger:
     limit : Fraction
         The ρ that all of them may cost together.
     releases : tuple of mappings
-        What each cost, ``rho``, what it was, when, the digest of its workload, its ``neighbours``, and its ``unit``.
+        Of each release the cost ``rho``, the folder or text ``what``, the time ``when``, the digest of its
+        ``workload``, its ``neighbours`` and its ``unit``.
     unit : PrivacyUnit or None
-        The unit of privacy that all of them protect; None before the first release, unless the file says it.
+        The unit of privacy that all releases protect; None before the first release, unless the file states one.
     """
 
     path: Path
@@ -58,21 +59,21 @@ class Ledger:
         place = _place(path)
         if not place.exists():
             raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
-        held = read_toml(place)
+        contents = read_toml(place)
         with errors_naming(path):
-            if unknown := sorted(held.keys() - {*KEYS}):
+            if unknown := sorted(contents.keys() - {*KEYS}):
                 raise InvalidInputError(f"a ledger holds {', '.join(KEYS)}, got {unknown[0]!r}")
-            if "limit" not in held:
+            if "limit" not in contents:
                 raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
-            limit = validate.exact_number(limit=held["limit"])
-            entries = [_entry(entry) for entry in validate.sequence(releases=held.get("releases", ()))]
-            if entries and "neighbours" not in held:
+            limit = validate.exact_number(limit=contents["limit"])
+            entries = [_entry(entry) for entry in validate.sequence(releases=contents.get("releases", ()))]
+            if entries and "neighbours" not in contents:
                 raise InvalidInputError("a ledger with releases must have neighbours, whom all of them protect")
-            if entries and "unit" not in held:
+            if entries and "unit" not in contents:
                 raise InvalidInputError(NO_UNIT)
             unit = None
-            if "neighbours" in held:  # without a unit they are of records
-                unit = PrivacyUnit.of_spec(held["neighbours"], held.get("unit", {"of": RECORD}))
+            if "neighbours" in contents:  # without a unit they are of records
+                unit = PrivacyUnit.of_spec(contents["neighbours"], contents.get("unit", {"of": RECORD}))
             for entry in entries:
                 if unit is not None and not entry["unit"].protects(unit):
                     raise InvalidInputError(
@@ -132,10 +133,10 @@ class Ledger:
                 "neighbours": planned.relation,
                 "unit": planned.unit,
             }
-            kept = Ledger(self.path, now.limit, (*now.releases, entry), now.unit or planned.unit)
-            kept._write()
-        planned.ledger = kept
-        return kept
+            extended = Ledger(self.path, now.limit, (*now.releases, entry), now.unit or planned.unit)
+            extended._write()
+        planned.ledger = extended
+        return extended
 
     def lines(self) -> list[str]:
         return [
@@ -169,14 +170,14 @@ NO_UNIT = (
 
 
 def _entry(entry: object) -> dict[str, Any]:
-    held = validate.mapping("rho, what, when, workload, neighbours and unit", releases=entry)
-    if {*held} - {"unit"} != {*ENTRY} or not all(isinstance(held[key], str) for key in ENTRY):
-        raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {held}")
-    if "unit" not in held:
+    texts = validate.mapping("rho, what, when, workload, neighbours and unit", releases=entry)
+    if {*texts} - {"unit"} != {*ENTRY} or not all(isinstance(texts[key], str) for key in ENTRY):
+        raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {texts}")
+    if "unit" not in texts:
         raise InvalidInputError(NO_UNIT)
-    _cost(held["rho"])
-    unit = PrivacyUnit.of_spec(held["neighbours"], held["unit"])
-    return {key: held[key] for key in ENTRY} | {"neighbours": unit.neighbours, "unit": unit}
+    _cost(texts["rho"])
+    unit = PrivacyUnit.of_spec(texts["neighbours"], texts["unit"])
+    return {key: texts[key] for key in ENTRY} | {"neighbours": unit.neighbours, "unit": unit}
 
 
 def _unit_lines(unit: PrivacyUnit) -> list[str]:

@@ -77,6 +77,10 @@ class ReleasePlan(Displayed):
 
         Raises `BackendError` where OpenDP is not installed; what `dualmech.release` refuses of records.
         """
+        return self.joined(self.draw_new(records, allow_empty=allow_empty))
+
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
+        """Draw the new noisy answers alone, which spends the ρ of the plan; see `draw`."""
         empty = validate.boolean(allow_empty=allow_empty)
         planned = self.declaring(records)
         require_sampler()
@@ -86,9 +90,13 @@ class ReleasePlan(Displayed):
         vars(publication).update(vars(planned) | {"ledger": None})
         return publication
 
+    def joined(self, publication: Publication) -> Publication:
+        """Return a publication of `draw_new`, combined with the earlier release that the plan reuses, if any."""
+        return validate.instance(Publication, publication=publication)
+
     @property
     def declared(self) -> records.Records:
-        """What columns mean that no attribute reads, without a source: counts, columns left unread, persons."""
+        """Declarations of columns that no attribute reads: counts, columns left unread, persons; without a source."""
         return records_of(self.specification) if self._declared is None else self._declared
 
     def declaring(self, source: object) -> ReleasePlan:
@@ -106,14 +114,14 @@ class ReleasePlan(Displayed):
             return self
         planned = copy.copy(self)
         planned._declared = columns_of(read_as(source, self.declared))
-        planned.unit  # noqa: B018  # refused before any record is read, where the noise does not protect it
+        planned.unit  # noqa: B018  # raises, before any record is read, if the noise does not protect the unit
         return planned
 
     @property
     def unit(self) -> PrivacyUnit:
         """The unit of privacy: what neighbouring sets of records differ by."""
         rule = None if self.specification is None else self.specification.neighbours
-        return PrivacyUnit.of(self.relation, self.declared.persons, self.workload.domain, rule)
+        return PrivacyUnit.of(self.relation, self.declared, self.workload.domain, rule)
 
     @property
     def terms(self) -> PlanTerms | None:
@@ -122,8 +130,14 @@ class ReleasePlan(Displayed):
 
     @cached_property
     def specification(self) -> Specification | None:
-        """What was asked, where the plan keeps it."""
-        return specification_of(self.terms)
+        """What was asked, where the plan keeps it.
+
+        Raises `InvalidInputError` for a plan of other tables, or whose noise does not protect those who were asked for.
+        """
+        specification = specification_of(self.terms)
+        if specification is not None and self.answer is not None:
+            specification.planned(self.answer)
+        return specification
 
     @property
     def quantile(self) -> float:
@@ -353,7 +367,7 @@ class Publication(ReleasePlan):
 
     @property
     def declared(self) -> records.Records:
-        """What columns mean that no attribute reads; of a combination as of its first release."""
+        """Declarations of columns that no attribute reads; of a combination those of its first release."""
         return self.combined[0].declared if self.combined else super().declared
 
     @property
@@ -376,7 +390,7 @@ class Publication(ReleasePlan):
             else super()._specifications
         )
 
-    def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
+    def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
         """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
         raise InvalidInputError("a publication has no second draw: plan another release, dualmech.plan_release")
 

@@ -300,11 +300,8 @@ def reachable(workload: Workload, neighbours: object) -> Any:
         return neighbours
     (axis,) = workload.domain.axes([neighbours.attribute])
     groups = min(neighbours.groups, workload.domain.shape[axis])
-    tried = [
-        neighbours,
-        *(Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m) for m in range(groups, 0, -1)),
-    ]
-    for candidate in tried:
+    for m in range(groups, 0, -1):  # first as asked, in no more values than there are
+        candidate = Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m)
         with contextlib.suppress(InvalidInputError):
             FitnessForUse(workload, 1.0, neighbours=candidate)
             return candidate
@@ -312,7 +309,7 @@ def reachable(workload: Workload, neighbours: object) -> Any:
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
-    """Return what columns mean that no attribute reads, and the neighbours: those stated, or that a bound implies."""
+    """Return declarations of columns that no attribute reads, and the neighbours: declared, or implied by a bound."""
     options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])

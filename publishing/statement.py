@@ -50,7 +50,7 @@ NOT_COVERED = (
 UNIT = "The guarantee is about one unit, as said above: a person with more records than that is protected less."
 
 ADAPTIVE = (
-    "- The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
+    "The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
     "that was published of this release, stage by stage."
 )
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
 from dualmech.mechanisms.persons import Bound
-from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
+from dualmech.mechanisms.records import Records
+from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, MANY, Contributions, Relation
 from dualmech.workloads.domain import Domain
 
 RECORD, PERSON = "record", "person"
-KEYS = {RECORD: ("binning",), PERSON: ("person", "at_most", "per", "values", "binning")}
+KEYS = {RECORD: ("count", "binning"), PERSON: ("person", "at_most", "per", "values", "binning")}
 """What the spec of each kind of unit may hold besides ``of``."""
 
 
@@ -39,6 +40,8 @@ class PrivacyUnit:
         The attribute in whose values a person is truncated separately, empty for all records of the person together.
     values : int
         Values of `per` in which a person's records are protected together.
+    count : str
+        The column that says how many records a row is, where the unit is records; empty where each row is one record.
     binning : str
         SHA-256 of the values of the attribute that `per` or the relation names: other values are other units.
 
@@ -56,33 +59,41 @@ class PrivacyUnit:
     at_most: int = 0
     per: str = ""
     values: int = 0
+    count: str = ""
     binning: str = ""
 
-    @classmethod
-    def of(cls, neighbours: str, bound: Bound | None, domain: Domain | None, declared: Relation | None) -> PrivacyUnit:
-        """Return the unit of a release with a relation, a bound on persons, and the relation that was declared.
+    def __post_init__(self) -> None:
+        """Refuse a relation that does not protect all records that are counted of a person."""
+        if self.person:
+            bound, relation = Bound(self.person, self.at_most, self.per), self._relation
+            _require_protected(bound, self.values, None if relation is None or relation.replace else relation, self)
 
-        Raises `InvalidInputError` for a relation that does not protect all records that the bound leaves of a person.
+    @classmethod
+    def of(cls, neighbours: str, records: Records, domain: Domain | None, declared: Relation | None) -> PrivacyUnit:
+        """Return the unit of a release with a relation, of records as declared, and the relation that was declared.
+
+        Raises `InvalidInputError` for a relation that does not protect all records that are counted of a person.
         """
-        relation = None if neighbours.startswith(DIFFERENCES) else Relation.of(neighbours)
+        bound = records.persons
+        size = domain.shape[domain.axes([bound.per])[0]] if bound is not None and bound.per and domain else MANY
         if bound is None or bound.check:
-            return cls(neighbours, binning=_binning(domain, getattr(relation, "attribute", "")))
-        kept = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
-        if relation is None or not relation.contains(kept):
-            raise InvalidInputError(
-                f"neighbours must protect the records that are counted of a {bound.person!r}, {kept}, got {neighbours}"
-            )
+            unit = cls(neighbours, count=records.count or "")
+            if bound is not None:
+                _require_protected(bound, min(bound.groups or size, size), unit._relation, unit)
+            return replace(unit, binning=_binning(domain, getattr(unit._relation, "attribute", "")))
         if not bound.per:
             return cls(neighbours, bound.person, bound.at_most)
-        rule = relation if declared is None else declared
-        values = rule.groups if isinstance(rule, Contributions) else rule.members // bound.at_most
-        return cls(neighbours, bound.person, bound.at_most, bound.per, values, _binning(domain, bound.per))
+        one_value = cls(neighbours, bound.person, bound.at_most, bound.per, 1, binning=_binning(domain, bound.per))
+        rule = one_value._relation if declared is None else declared
+        values = rule.groups if isinstance(rule, Contributions) else getattr(rule, "members", 1) // bound.at_most
+        return replace(one_value, values=min(values, size))
 
     @classmethod
     def of_spec(cls, neighbours: object, spec: object) -> PrivacyUnit:
         """Return the unit that `spec` wrote, of a relation by its canonical text.
 
-        Raises `InvalidInputError` or `InputTypeError` for other keys, or values of another type.
+        Raises `InvalidInputError` or `InputTypeError` for other keys, values of another type, and a unit that names an
+        attribute without its values, or values without an attribute.
         """
         relation = validate.text(neighbours=neighbours)
         relation = relation if relation.startswith(DIFFERENCES) else str(Relation.of(relation))
@@ -90,38 +101,59 @@ class PrivacyUnit:
         kind = validate.choice([*KEYS], **{"unit.of": entries.pop("of", None)})
         unknown = entries.keys() - {*KEYS[kind]}
         if unknown or (kind == PERSON and not {"person", "at_most"} <= entries.keys()):
-            takes = "takes binning" if kind == RECORD else "needs person and at_most, and takes per, values and binning"
+            person = "needs person and at_most, and takes per, values and binning"
+            takes = "takes count and binning" if kind == RECORD else person
             raise InvalidInputError(f"unit of {kind!r} {takes}, got {sorted(entries)}")
         texts = {key: validate.text(**{f"unit.{key}": entries[key]}) for key in entries if key in TEXTS}
         sizes = {key: validate.size(**{f"unit.{key}": entries[key]}) for key in entries if key not in TEXTS}
-        return cls(relation, **texts, **sizes)  # type: ignore[arg-type]
+        if "" in texts.values():
+            raise InvalidInputError(f"unit of {kind!r} must have no empty text, got {entries}")
+        unit = cls(relation, **texts, **sizes)  # type: ignore[arg-type]
+        attribute = unit.per if unit.person else getattr(unit._relation, "attribute", "")
+        if bool(attribute) != bool(unit.binning) or bool(unit.per) != bool(unit.values):
+            raise InvalidInputError(
+                f"unit of {kind!r} must have binning if it names an attribute, and per together with values, "
+                f"got {sorted(entries)} of {relation}"
+            )
+        return unit
 
     @property
     def spec(self) -> Mapping[str, str | int]:
         """The unit without its relation, as files hold it."""
-        options = {key: getattr(self, key) for key in KEYS[PERSON]}
-        return {"of": PERSON if self.person else RECORD} | {key: value for key, value in options.items() if value}
+        kind = PERSON if self.person else RECORD
+        options = {key: getattr(self, key) for key in KEYS[kind]}
+        return {"of": kind} | {key: value for key, value in options.items() if value}
 
     def protects(self, other: PrivacyUnit) -> bool:
-        """Whether a release for this unit costs another unit no more.
+        """Whether the ρ of a release for this unit also bounds its ρ for another unit.
 
         Records protect the records of every relation that theirs contains. All records of a person are protected
-        whatever number of them each release counts; in values of one attribute, also together with those in fewer.
+        whatever number of them each release counts. Protection in several values of an attribute contains that in fewer
+        values. Rows that are added or removed protect the records that a column counts in them, since one record less
+        is at most one row less.
         """
         if (self.person, self.per) != (other.person, other.per) or self.binning not in ("", other.binning):
             return False
         if self.person:
             return self.values >= other.values
-        if any(unit.neighbours.startswith(DIFFERENCES) for unit in (self, other)):
-            return self.neighbours == other.neighbours
-        return Relation.of(self.neighbours).contains(Relation.of(other.neighbours))
+        relation, contained = self._relation, other._relation
+        if relation is None or contained is None:
+            return (self.neighbours, self.count) == (other.neighbours, other.count)
+        if self.count != other.count and (self.count or relation.replace):
+            return False
+        return relation.contains(contained)
+
+    @property
+    def _relation(self) -> Relation | None:
+        """The relation by a rule, None of listed differences."""
+        return None if self.neighbours.startswith(DIFFERENCES) else Relation.of(self.neighbours)
 
     @property
     def words(self) -> str:
         """What neighbouring sets of records differ by, for a unit of persons or a relation by a rule."""
         if not self.person:
-            known = not self.neighbours.startswith(DIFFERENCES)
-            return Relation.of(self.neighbours).words if known else "they differ by one of the listed differences"
+            relation = self._relation
+            return "they differ by one of the listed differences" if relation is None else relation.words
         return f"{self._records} are added or removed, of which at most {self.at_most} {self._counted}"
 
     @property
@@ -136,13 +168,31 @@ class PrivacyUnit:
 
     def __str__(self) -> str:
         if not self.person:
-            return f"records ({self.neighbours})"
+            by = f", as the column {printable(self.count)!r} counts them" if self.count else ""
+            return f"records{by} ({self.neighbours})"
         return f"{self._records}, at most {self.at_most} counted{' in each' if self.per else ''} ({self.neighbours})"
 
 
-TEXTS = ("person", "per", "binning")
+TEXTS = ("person", "per", "count", "binning")
 
 SINGLE = PrivacyUnit(str(ADD_REMOVE))  # one record added or removed
+
+
+def _require_protected(bound: Bound, values: int, relation: Relation | None, unit: PrivacyUnit) -> None:
+    """Refuse a relation that does not protect the records of a person, of a bound per value those in several values.
+
+    All records of one person must fit into its reach: a number of records costs the most in the fewest values.
+    """
+    values = values if bound.per else 1
+    one_value = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
+    if relation is not None and relation.replace and relation.members >= bound.at_most * values:
+        return  # as many records have other values
+    if relation is not None and relation.contains(one_value) and relation.reach >= bound.at_most * values:
+        return
+    raise InvalidInputError(
+        f"neighbours must protect the records that are counted of a {bound.person!r}, {one_value}"
+        f"{f' in each of {values} values' if values > 1 else ''}, got {unit.neighbours}"
+    )
 
 
 def _binning(domain: Domain | None, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
-from dualmech.workloads.attributes import as_label, is_missing, whole_text
+from dualmech.workloads.attributes import as_label, is_missing
 from dualmech.workloads.domain import Domain
 
 Codes = npt.NDArray[np.int64]
@@ -167,9 +168,10 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
 
     Ids are compared as labels are: texts without surrounding spaces in Unicode's form NFC, numbers by their shortest
     text, so that the number 1.0 and the text ``1`` name one person. Nothing else is merged.
-    Raises `InvalidInputError`, by the column, for a record without an id; two spellings of one number, ``1`` and
-    ``1.0``, which could be one person or two; and ids that are not represented exactly: doubles of 2^53 and more, which
-    several integers may share, times, and other types than texts, numbers and UUIDs.
+    Raises `InvalidInputError`, by the column, for a record without an id; two spellings of one number, such as ``1``
+    and ``1.0`` or ``01``, which could be one person or two; and ids that are not represented exactly. Inexact are
+    doubles of 2^53 and more, which several integers may share, texts of such doubles, ``1.2e+16``, and times. Other
+    types than texts, numbers and UUIDs are refused as well.
 
     Parameters
     ----------
@@ -188,7 +190,7 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
     (['7', 'a'], [0, 1, 0, 1])
     """
     by_type: dict[type, dict[Any, int]] = {str: {}, int: {}, float: {}}  # apart, since 1 == 1.0 == True
-    numbers: dict[str, int] = {}
+    numbers: dict[Decimal | str, int] = {}
     spellings: list[str] = []
     person = np.empty(len(ids), dtype=np.int64)
     for place, value in enumerate(ids):
@@ -196,7 +198,7 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
         number = None if known is None else known.get(value)
         if number is None:
             spelling = _spelling(column, value)
-            number = numbers.setdefault(whole_text(spelling), len(numbers))
+            number = numbers.setdefault(_number(spelling), len(numbers))
             if number == len(spellings):
                 spellings.append(spelling)
             elif spelling != spellings[number]:
@@ -210,15 +212,30 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
     if (empty := numbers.get("")) is not None:
         missing = counted(int(rows[person == empty].sum()), "record")
         raise InvalidInputError(f"{column!r} must name the person of every record, got none in {missing}")
-    return [*numbers], person
+    return spellings, person
 
 
 def _spelling(column: str, value: object) -> str:
     """Return the text of an id, which no other id of its type has."""
     if isinstance(value, str):
-        return as_label(value)
+        label = as_label(value)
+        if ROUNDED.fullmatch(label):
+            raise InvalidInputError(
+                f"{column!r} must hold ids that are exact, got {label!r}, as programs write numbers that they may have "
+                f"rounded: write the ids with all their digits"
+            )
+        return label
     if is_missing(value):
         return ""
+    if isinstance(value, bool | np.bool) or not isinstance(value, Integral | float | Decimal | UUID):
+        raise InvalidInputError(
+            f"{column!r} must hold ids that are texts or numbers, got {type(value).__name__}: cast them"
+        )
+    if isinstance(value, UUID):
+        return str(value)
+    digits = value.adjusted() if isinstance(value, Decimal) and value.is_finite() else 0
+    if digits >= MAX_DIGITS or (isinstance(value, Integral) and abs(int(value)) >= 10**MAX_DIGITS):
+        raise InvalidInputError(f"{column!r} must hold numbers of at most {MAX_DIGITS} digits, got a longer one")
     if isinstance(value, float | Decimal) and not math.isfinite(value):
         raise InvalidInputError(f"{column!r} must hold finite ids, got {value}")
     if isinstance(value, float) and abs(value) >= EXACT_DOUBLES:
@@ -226,13 +243,21 @@ def _spelling(column: str, value: object) -> str:
             f"{column!r} must hold ids that are exact, got the double {value!r}: several integers of 2^53 and more "
             f"share one double; store ids as integers or texts"
         )
-    if isinstance(value, float | Decimal) and value == int(value):
-        return str(int(value))
-    if isinstance(value, Integral | float | Decimal | UUID):
-        return str(value)
-    raise InvalidInputError(
-        f"{column!r} must hold ids that are texts or numbers, got {type(value).__name__}: cast them"
-    )
+    whole = isinstance(value, Integral) or value == int(value)
+    return str(int(value)) if whole else str(value)
+
+
+MAX_DIGITS = 300  # of the integer part of an id that is a number, so that its text is short
+
+ROUNDED = re.compile(r"[+-]?[0-9](\.[0-9]+)?[eE]\+[0-9]+")
+"""Texts of doubles with many digits, as spreadsheets, pandas and DuckDB write them."""
+
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
+
+
+def _number(spelling: str) -> Decimal | str:
+    """Return the number that a text spells, exactly; any other text as it is."""
+    return Decimal(spelling) if NUMBER.fullmatch(spelling) else spelling
 
 
 def _word(name: str, key: bytes) -> int:

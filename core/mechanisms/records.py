@@ -385,7 +385,14 @@ class Rows:
 
     def unread(self, records: Records, domain: Domain) -> list[str]:
         names = records.names
-        return [] if names is None else records.unread(names, domain.sources)
+        if names is not None:
+            return records.unread(names, domain.sources)
+        if records.count is not None or records.persons is not None:
+            raise InputTypeError(
+                f"records with a column of counts or persons must have named columns: give a file or a frame, got "
+                f"{type(self.source).__name__}"
+            )
+        return []
 
     def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         return _tallied(records, domain, tables, self._chunks(records, domain))

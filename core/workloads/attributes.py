@@ -9,6 +9,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -659,6 +660,8 @@ def is_missing(value: object) -> bool:
     >>> is_missing(None), is_missing(float("nan")), is_missing(""), is_missing(False)
     (True, True, False, False)
     """
+    if isinstance(value, Decimal):  # of which a signalling NaN refuses comparisons
+        return value.is_nan()
     differs: object = value != value
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 

@@ -268,7 +268,12 @@ class World:
             },
             "ReleasePlan": {"table": "prefixes", "source": np.ones(4)},
             **{
-                f"{kind}.draw": {"records": np.ones(4)}
+                f"{kind}.{method}": {"records": np.ones(4)}
+                for kind in ("ReleasePlan", "Publication", "Publication<tables>")
+                for method in ("draw", "draw_new")
+            },
+            **{
+                f"{kind}.joined": {"publication": self.publication()}
                 for kind in ("ReleasePlan", "Publication", "Publication<tables>")
             },
             **{f"{kind}.derived": {"kind": "share"} for kind in ("Publication", "Publication<tables>")},

@@ -160,6 +160,10 @@ class TestArrays:
                 dm.records.count([[0, 0, 0], [0, code, 0]], EVERYTHING)
         with pytest.raises(dm.errors.InvalidInputError, match="3 whole numbers each"):
             dm.records.count([[0, 0]], EVERYTHING)
+        records, bound = dm.records.Records, dm.records.Bound("p", 1)
+        for declared in (records([[0, 0, 0]], count="n"), records([[0, 0, 0]], persons=bound)):
+            with pytest.raises(dm.errors.InputTypeError, match="must have named columns"):
+                dm.records.count(declared, EVERYTHING)
 
     def test_columns_of_a_frame_are_known_by_their_names(self) -> None:
         pandas = pytest.importorskip("pandas")

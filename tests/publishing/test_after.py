@@ -159,6 +159,25 @@ class TestTheCommand:
         os.umask(mask)
         assert stat.S_IMODE((tmp_path / "open.npz").stat().st_mode) == 0o666 & ~mask
 
+    def test_answers_that_disagree_are_paid_for(self, tmp_path: Path) -> None:
+        """The refusal tells noisy answers of the new release: the ledger has its ρ before."""
+        (tmp_path / "r.csv").write_text("age,sex\n" + "1,f\n4,m\n" * 100)
+        (tmp_path / "ledger.toml").write_text("limit = 1\n")
+        one = self.specification(tmp_path / "one.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 20\n")
+        two = self.specification(tmp_path / "two.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 9\n")
+        first, plan, records = tmp_path / "first", tmp_path / "plan.npz", tmp_path / "r.csv"
+        options = ("--ledger", tmp_path / "ledger.toml")
+        for arguments in (
+            ("solve", one, "-o", plan),
+            ("release", records, plan, "-o", first, *options),
+            ("solve", two, "--after", first, "-o", plan),
+        ):
+            assert run(*arguments).exit_code == 0
+        records.write_text("age,sex\n" + "1,f\n" * 5000)
+        refused = run("release", records, plan, "--after", first, "-o", tmp_path / "both", *options)
+        assert refused.exit_code == 1 and "its rho counts as spent" in str(refused.exception)
+        assert len(Ledger.read(tmp_path / "ledger.toml").releases) == 2 and not (tmp_path / "both").exists()
+
     def test_misuse(self, tmp_path: Path) -> None:
         one = self.specification(tmp_path / "one.toml", "rho = '1/10'\n[[tables]]\nask = ['age']\nmargin = 20\n")
         text = one.read_text()

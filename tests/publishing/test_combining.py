@@ -288,6 +288,21 @@ class TestRefused:
         )
         self.refuse("second has a table 'queries' that asks other queries", one, two)
 
+    def test_cells_of_other_names(self) -> None:
+        generator = np.random.default_rng(9)
+        unnamed, one, two = (
+            drawn(
+                dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)),
+                np.ones(2),
+                generator,
+                dm.Workload(np.eye(2), ["u", "v"], ["g", "g"], cell_names=cells),
+            )
+            for cells in (None, ["a", "b"], ["b", "a"])
+        )
+        self.refuse("second must be of the same attributes, values and cells", one, two)
+        self.refuse(r"others\[0\] must be of the same attributes, values and cells", unnamed, one, two)
+        assert dm.combine(unnamed, one).workload.cell_names == ("a", "b")
+
     def test_other_structures(self) -> None:
         generator = np.random.default_rng(8)
         stream = drawn(

@@ -93,6 +93,17 @@ class TestContradictions:
     def test_parts_publish_known_tables(self, folder: Path) -> None:
         refused(folder, self.parts(folder, lambda parts: parts[0].update(tables=["x"])), "tables of the workload")
 
+    def test_parts_are_several_releases(self, folder: Path) -> None:
+        """The same noise twice would count as independent noise; a digest that is none is that of no release."""
+        refused(
+            folder, self.parts(folder, lambda parts: parts[0].update(digest=parts[1]["digest"])), "each of them once"
+        )
+        refused(folder, self.parts(folder, lambda parts: parts[0].update(digest="")), "must be a SHA-256")
+
+    def test_parts_are_of_the_same_records(self, folder: Path) -> None:
+        records: dict[str, Any] = {"count": "n", "ignore": [], "persons": None}
+        refused(folder, self.parts(folder, lambda parts: parts[1].update(records=records)), "'n' as column of counts")
+
     def test_parts_truncate_nothing(self, folder: Path) -> None:
         bound = {"person": "p", "at_most": 1, "per": "", "check": False, "groups": None}
         records: dict[str, Any] = {"count": None, "ignore": [], "persons": bound}
@@ -121,6 +132,36 @@ class TestContradictions:
         assert read(folder, written("tables", folder) | {"records": np.array(told)}).declared.count == "n"
         refused(folder, written("tables", folder) | {"records": np.array(persons)}, "must protect the records")
         refused(folder, written("both", folder) | {"records": np.array(told)}, "those of the first release")
+
+    def test_persons_of_the_specification_are_those_of_the_records(self, folder: Path) -> None:
+        """Else a truncated release would state a guarantee about single records, which it does not have."""
+        arrays = written("tables", folder)
+        specification = json.loads(str(arrays["answer.asked.specification"]))
+        bounded = json.dumps(specification | {"records": {"person": "p", "at_most": 1}})
+        refused(
+            folder, arrays | {"answer.asked.specification": np.array(bounded)}, "what the plan's specification says"
+        )
+        refused(folder, {key: value for key, value in arrays.items() if key != "records"}, "needs the array 'records'")
+
+    @pytest.mark.parametrize(
+        ("changed", "told"),
+        [
+            ({"neighbours": "add-remove:3"}, "must protect the neighbours of the specification"),
+            ({"records": {"person": "p", "at_most": 3}}, "must protect the neighbours of the specification"),
+            ({"tables": [{"name": "sexes", "ask": ["sex"], "variance": 16}]}, "must be to the tables of this spec"),
+        ],
+    )
+    def test_specifications_of_other_plans(self, changed: dict[str, Any], told: str, folder: Path) -> None:
+        """In the file of a publication, and in the file of a plan."""
+        arrays = written("tables", folder)
+        other = json.dumps(json.loads(str(arrays["answer.asked.specification"])) | changed)
+        refused(folder, arrays | {"answer.asked.specification": np.array(other)}, told)
+        plan().save(folder / "plan.npz")
+        arrays = dict(np.load(folder / "plan.npz"))
+        del arrays["digest"]
+        np.savez(folder / "forged.npz", **(arrays | {"asked.specification": np.array(other)}))
+        with pytest.raises(dm.errors.InvalidInputError, match=told):
+            dm.plan_release(dm.load(folder / "forged.npz")).declaring(COUNTS).unit  # noqa: B018
 
     def test_the_first_version_reads(self, folder: Path) -> None:
         for kind in KINDS:

@@ -132,7 +132,17 @@ class TestOneUnit:
             ('{ of = "household" }', "unit.of must be one of record, person"),
             ('{ of = "person", person = "p" }', "needs person and at_most"),
             ('{ of = "person", person = "p", at_most = 0 }', "unit.at_most must be an integer of at least 1"),
-            ('{ of = "record", person = "p" }', "takes binning"),
+            ('{ of = "record", person = "p" }', "takes count and binning"),
+            ('{ of = "record", binning = "d" }', "must have binning if it names an attribute"),
+            ('{ of = "record", count = "" }', "must have no empty text"),
+            ('{ of = "person", person = "", at_most = 1 }', "must have no empty text"),
+            ('{ of = "person", person = "p", at_most = 5 }', "must protect the records that are counted of a 'p'"),
+            ('{ of = "person", person = "p", at_most = 1, values = 9 }', "per together with values"),
+            ('{ of = "person", person = "p", at_most = 1, per = "x", binning = "d" }', "per together with values"),
+            (
+                '{ of = "person", person = "p", at_most = 1, per = "x", values = 7, binning = "d" }',
+                "contributions:x:1:1 in each of 7 values, got add-remove:1",
+            ),
             ("3", "unit must"),
         ],
     )
@@ -140,6 +150,35 @@ class TestOneUnit:
         (tmp_path / "ledger.toml").write_text(f'limit = 1\nneighbours = "add-remove:1"\nunit = {unit}\n')
         with pytest.raises(dm.errors.FileFormatError, match=told):
             Ledger.read(tmp_path / "ledger.toml")
+
+    def test_a_relation_of_an_attribute_says_its_values(self, tmp_path: Path) -> None:
+        text = 'limit = 1\nneighbours = "contributions:x:1:2"\nunit = { of = "record" }\n'
+        (tmp_path / "ledger.toml").write_text(text)
+        with pytest.raises(dm.errors.FileFormatError, match="must have binning if it names an attribute"):
+            Ledger.read(tmp_path / "ledger.toml")
+
+    def test_rows_are_not_the_records_that_a_column_counts(self, tmp_path: Path) -> None:
+        """A row of 7 records costs 7² times as much where the column counts, and one record less is at most one row."""
+        (tmp_path / "ledger.toml").write_text("limit = 10\n")
+        records, rows = (dm.plan_release(asked(given)) for given in ({"count": "n"}, {"ignore": ["n"]}))
+        assert rows.unit.protects(records.unit) and not records.unit.protects(rows.unit)
+        kept = Ledger.read(tmp_path / "ledger.toml").record(records, "w").record(rows, "w")
+        assert "records, as the column 'n' counts them" in Ledger.read(tmp_path / "ledger.toml").lines()[0]
+        assert kept == Ledger.read(tmp_path / "ledger.toml")
+        (tmp_path / "rows.toml").write_text("limit = 10\n")
+        with pytest.raises(dm.errors.InvalidInputError, match="as the column 'n' counts them"):
+            Ledger.read(tmp_path / "rows.toml").record(rows, "w").record(records, "w")
+        replaced = (PrivacyUnit("replace:1"), PrivacyUnit("replace:1", count="n"))
+        assert not replaced[0].protects(replaced[1]), "one record of two that is replaced adds a row"
+
+    def test_a_combination_is_of_one_kind_of_records(self, tmp_path: Path) -> None:
+        (tmp_path / "one.csv").write_text("x,month,n\n" + "".join(f"{x},1,1\n" for x in X * 9))
+        records, rows = (
+            dm.release(asked(given), tmp_path / "one.csv") for given in ({"count": "n"}, {"ignore": ["n"]})
+        )
+        assert dm.combine(records, rows).unit == records.unit
+        with pytest.raises(dm.errors.InvalidInputError, match="second must have the unit of privacy of first"):
+            dm.combine(rows, records)
 
 
 class TestStatements:
@@ -239,6 +278,76 @@ def test_units_protect_what_they_contain() -> None:
     assert not PrivacyUnit("add-remove:9", "p", 9).protects(SINGLE)
     assert not PrivacyUnit("add-remove:9", "p", 9).protects(PrivacyUnit("add-remove:1", "household", 1))
     assert not PrivacyUnit("add-remove:9", "p", 9).protects(one)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "options", "fits"),
+    [
+        ("add-remove:3", {"at_most": 3}, True),
+        ("add-remove:3", {"at_most": 5}, False),
+        ("replace:3", {"at_most": 3}, True),
+        ("replace:3", {"at_most": 5}, False),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x", "groups": 3}, True),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x", "groups": 4}, False),
+        ("contributions:x:1:3", {"at_most": 1, "per": "x"}, False),
+        ("contributions:x:1:5", {"at_most": 1, "per": "x"}, True),
+        ("add-remove:3", {"at_most": 1, "per": "x", "groups": 3}, True),
+    ],
+)
+def test_checks_of_persons_are_of_what_is_protected(neighbours: str, options: dict[str, Any], fits: bool) -> None:
+    """A check that allows five records where the noise protects three would call them protected."""
+    planned = dm.plan_release(asked(neighbours=neighbours))
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"p": [1], "x": ["a"], "month": [1]})
+    records = dm.records.Records(frame, persons=dm.records.Bound("p", check=True, **options))
+    if fits:
+        assert not planned.declaring(records).unit.person
+    else:
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+            planned.declaring(records)
+
+
+def test_more_values_than_there_are(tmp_path: Path) -> None:
+    """Up to nine values of five are these five: in the relation, the unit and the statement."""
+    for given in ({"person": "p", "at_most": 2, "per": "x"}, None):
+        planned = dm.plan_release(asked(given, neighbours="contributions:x:2:9"))
+        assert planned.relation == "contributions:x:2:5" and "contributions:x:2:9 came to" in planned.lines()[0]
+        assert given is None or "in up to 5 values of 'x'" in str(planned.unit)
+
+
+def test_persons_cost_no_more_than_the_relation_of_their_unit() -> None:
+    """Each way to count records of a person, on random mechanisms: the relation of a unit covers all of them."""
+    domain, generator = dm.Domain({"a": 3, "b": 2}), np.random.default_rng(0)
+    mechanisms = [generator.standard_normal((size, 6)) for size in (1, 2, 4, 6) for _ in range(3)]
+    units = 0
+    for text, at_most, values in itertools.product(
+        (
+            "add-remove:2",
+            "add-remove:4",
+            "contributions:a:1:2",
+            "contributions:a:2:2",
+            "contributions:a:2:1",
+            "replace:2",
+        ),
+        (1, 2),
+        (1, 2, 3),
+    ):
+        try:
+            PrivacyUnit(text, "p", at_most, "a", values, binning="digest")
+        except dm.errors.InvalidInputError:
+            continue
+        units += 1
+        relation = dm.neighbours.Relation.of(text)
+        differences: Any = relation.matrix(6, domain)
+        if not hasattr(relation, "attribute"):
+            differences = relation.members * np.eye(6)
+        one_value = [count for count in itertools.product(range(at_most + 1), repeat=2) if sum(count) <= at_most]
+        persons = np.array([sum(counts, ()) for counts in itertools.product(one_value, repeat=3)])
+        persons = persons[(persons.reshape(-1, 3, 2).sum(axis=2) > 0).sum(axis=1) <= values]
+        for rows in mechanisms:
+            most = (np.asarray(rows @ differences) ** 2).sum(axis=0).max()
+            assert ((persons @ rows.T) ** 2).sum(axis=1).max() <= most * (1 + 1e-9), (text, at_most, values)
+    assert units >= 10
 
 
 def test_the_command_keeps_units_apart(tmp_path: Path) -> None:
