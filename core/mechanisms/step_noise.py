@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -93,6 +94,8 @@ class NoiseByStep(GaussianPrivacy):
 class StepNoise(Iterator[Any]):
     """Rows of noise, one a step, as ``noise`` of a mechanism returns them; it ends after the last step.
 
+    Threads may share it: rows are drawn one after the other, and none twice.
+
     Attributes
     ----------
     recurrence : Recurrence
@@ -116,6 +119,7 @@ class StepNoise(Iterator[Any]):
     draw: Callable[[int], Any] | None
     kept: Any = field(default=None, init=False)
     step: int = field(default=0, init=False)
+    _lock: Any = field(default_factory=threading.RLock, init=False)
 
     @property
     def steps(self) -> int:
@@ -124,15 +128,16 @@ class StepNoise(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Return the noise of the next step (dimension,)."""
-        if self.step == self.steps:
-            raise StopIteration
-        row, xp, options = self._independent()
-        if self.kept is None:
-            self.kept = xp.zeros((self.recurrence.rows_kept(0), self.dimension), **options)
-        parts = [xp.asarray(np.array(table[self.step]), **options) for table in self.recurrence.tables]
-        noise, self.kept = self.recurrence.follow(parts, row, self.kept, xp)
-        self.step += 1
-        return noise
+        with self._lock:
+            if self.step == self.steps:
+                raise StopIteration
+            row, xp, options = self._independent()
+            if self.kept is None:
+                self.kept = xp.zeros((self.recurrence.rows_kept(0), self.dimension), **options)
+            parts = [xp.asarray(np.array(table[self.step]), **options) for table in self.recurrence.tables]
+            noise, self.kept = self.recurrence.follow(parts, row, self.kept, xp)
+            self.step += 1
+            return noise
 
     def _independent(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return the step's row of Z, its namespace, and the dtype and device of what goes with it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -321,3 +322,22 @@ class TestOtherArrays:
             mechanism.to_jax_privacy()
         with pytest.raises(BackendError, match="no array_api_compat"):
             next(mechanism.noise(2, rng=lambda step: SimpleNamespace(shape=(2,))))
+
+
+def test_no_row_is_drawn_twice_by_two_threads() -> None:
+    """A second thread asks for a row while the first row is drawn: it waits, and gets the second."""
+    steps: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def draw(step: int) -> Any:
+        steps.append(step)
+        if not threads:
+            threads.append(threading.Thread(target=lambda: next(rows)))
+            threads[0].start()
+            threads[0].join(0.05)  # without a lock the second row ends here
+        return np.ones(2)
+
+    rows = dm.strategies.sqrt_toeplitz(4).noise(2, rng=draw)
+    next(rows)
+    threads[0].join()
+    assert steps == [0, 1] and rows.step == 2
