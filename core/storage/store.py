@@ -404,14 +404,22 @@ def solution_of(arrays: Arrays) -> Solution:
         problem,
         primal,
         dual,
-        tol=validate.positive_number(tol=float(arrays.get("tol", np.array(1e-6)))),
+        tol=validate.positive_number(tol=_single(arrays, "tol", 1e-6)),
         otherwise=_reason(arrays),
-        iterations=int(arrays.get("iterations", np.array(0))),
-        seconds=float(arrays.get("seconds", np.array(0.0))),
+        iterations=int(_single(arrays, "iterations", 0)),
+        seconds=float(_single(arrays, "seconds", 0.0)),
         message=str(arrays.get("message", "")),
         solver=str(arrays.get("solver", "")),
         terms=_plan_terms(arrays),
     )
+
+
+def _single(arrays: Arrays, name: str, default: float) -> Any:
+    """Return a number that a file holds once; refuse several, and arrays with an axis."""
+    number = np.asarray(arrays.get(name, default))
+    if number.ndim or number.dtype.kind not in "iuf":
+        raise InvalidInputError(f"{name} must be one number, got {number.dtype} of shape {number.shape}")
+    return number.item()
 
 
 def _plan_terms(arrays: Arrays) -> PlanTerms | None:

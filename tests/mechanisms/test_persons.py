@@ -154,7 +154,8 @@ class TestIds:
 
     def kept(self, ids: Any, bound: int = 1) -> Any:
         pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame({"p": ids, "month": 1, "dest": "ATL"})
+        column = ids if isinstance(ids, np.ndarray) else pandas.Series(ids, dtype=object)
+        frame = pandas.DataFrame({"p": column, "month": 1, "dest": "ATL"})
         return dm.records.count(Records(frame, persons=Bound("p", bound)), CELLS)[0, 1].sum()
 
     def folder(self, tmp_path: Path, *columns: list[Any], ending: str) -> Path:
