@@ -117,7 +117,7 @@ def _publication(arrays: Arrays) -> Publication:
     if not isinstance(mechanism, LinearGaussianMechanism | BlockMechanism):
         raise InvalidInputError("mechanism must be on a matrix or of tables")
     cost = _nonnegative("squared_privacy_cost", store.required_array(arrays, "squared_privacy_cost"))
-    if mechanism.squared_privacy_cost > float(cost) * (1 + COST_TOL):
+    if not mechanism.squared_privacy_cost <= float(cost) * (1 + COST_TOL):  # nor NaN
         raise InvalidInputError(
             f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, "
             f"got {float(cost):.9g}"

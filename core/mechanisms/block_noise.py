@@ -203,6 +203,8 @@ class Piece:
             level, one = float(covariance[0, 0]), np.ones((1, 1))
             if not (math.isfinite(level) and level > 0):
                 raise InvalidInputError(f"levels must be positive and finite, got {level:g}")
+            if not (math.isfinite(basis := float(moves.flat[0])) and basis):
+                raise InvalidInputError(f"moves of a block of one row must be finite and not 0, got {basis:g}")
             cost = copies / level * (steps[0] / moves[0]) ** 2
             root = one * math.sqrt(level)
             return cls(one, one * level, root, weight, copies, cost, ROUNDINGS * linalg.EPS * cost, orbits)

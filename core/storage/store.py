@@ -385,7 +385,8 @@ def reading(path: FilePath, schema: str, versions: Collection[int]) -> Iterator[
     """
     arrays = files.read_npz(path, schema, versions)
     try:
-        yield arrays
+        with np.errstate(all="ignore"):  # what broken contents lead to is refused, and no matter for warnings
+            yield arrays
     except UNREADABLE as error:
         raise FileFormatError(f"{path}: {error}") from error
 

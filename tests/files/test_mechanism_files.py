@@ -130,3 +130,16 @@ def test_a_file_of_another_object_is_refused(tmp_path: Path) -> None:
     files.write_npz(path, codec.MECHANISM, codec.MECHANISM_VERSION, **sums)
     with pytest.raises(dm.errors.FileFormatError, match="mechanism must be of a kind of mechanism"):
         dm.load(path)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_blocks_of_one_row_that_is_none_are_refused(value: float, tmp_path: Path) -> None:
+    """Their cost would be NaN, which no comparison with a budget refuses."""
+    tables = dm.workloads.union({"age": 4, "sex": 2}, {"sexes": ["sex"]})
+    dm.BlockMechanism.of_tables(tables, 9.0).save(tmp_path / "noise.npz")
+    arrays = dict(np.load(tmp_path / "noise.npz"))
+    del arrays["digest"]
+    (name,) = (name for name in arrays if name.endswith("moves"))
+    np.savez(tmp_path / "forged.npz", **arrays | {name: np.full_like(arrays[name], value)})
+    with pytest.raises(dm.errors.FileFormatError, match="must be finite and not 0|must be positive|finite"):
+        dm.load(tmp_path / "forged.npz")
