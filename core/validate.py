@@ -129,6 +129,12 @@ def exact_number(**named: object) -> Fraction:
     return number
 
 
+def exact_or_zero(**named: object) -> Fraction:
+    """Return a text of a number of at least 0 as an exact fraction, as files hold squared costs and ρ."""
+    _, value = _one(named)
+    return Fraction(0) if value == "0" else exact_number(**named)
+
+
 def rational(text: str) -> Fraction:
     """Return the number that a text such as ``1/20`` or ``5e-3`` spells, exactly.
 

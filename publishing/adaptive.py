@@ -36,8 +36,6 @@ from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
 
-COUNTS = Records(None)  # whose columns declare nothing
-
 KEPT_BACK = 4 * ACCURACY  # share of a stage's information that is kept back for each later step
 
 
@@ -56,9 +54,7 @@ class ExactAdaptiveRelease(AdaptiveRelease):
     rho: Fraction
     domain: Domain | None
 
-    def __init__(
-        self, chain: Chain, data: object, drawn: DrawnChain, domain: Domain | None = None, declared: Records = COUNTS
-    ) -> None:
+    def __init__(self, chain: Chain, data: object, drawn: DrawnChain, domain: Domain | None, declared: Records) -> None:
         super().__init__(chain, data, measure=drawn)
         self.rho, self.domain, self._drawn = drawn.squared_privacy_cost / 2, domain, drawn
         self._declared = declared  # of the columns of the records

@@ -24,6 +24,7 @@ from dualmech.mechanisms.records import Records
 from dualmech.plans import PlanTerms
 from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
 from dualmech.publishing.publication import (
+    UNDECLARED,
     Part,
     Publication,
     columns_of,
@@ -116,7 +117,7 @@ def _publication(arrays: Arrays) -> Publication:
     mechanism = store.unpack(arrays, "mechanism")
     if not isinstance(mechanism, LinearGaussianMechanism | BlockMechanism):
         raise InvalidInputError("mechanism must be on a matrix or of tables")
-    cost = _nonnegative("squared_privacy_cost", store.required_array(arrays, "squared_privacy_cost"))
+    cost = validate.exact_or_zero(squared_privacy_cost=str(store.required_array(arrays, "squared_privacy_cost")))
     if not mechanism.squared_privacy_cost <= float(cost) * (1 + COST_TOL):  # nor NaN
         raise InvalidInputError(
             f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, "
@@ -173,7 +174,7 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
-    by_plan = Records(None) if publication.combined else publication.declared
+    by_plan = UNDECLARED if publication.combined else publication.declared
     declared = _declared(_json(dict, records=arrays["records"]), by_plan)
     if publication.combined:
         if declared != publication.declared:
@@ -195,12 +196,6 @@ def _check_answer(publication: Publication) -> None:
         planned = planned.dense()
     if not (drawn.is_answerable_from(planned, NOISE_TOL) and planned.is_answerable_from(drawn, NOISE_TOL)):
         raise InvalidInputError("answer must have the noise of the mechanism: it has another")
-
-
-def _nonnegative(name: str, value: Any) -> Fraction:
-    """Return a text of a number of at least 0 as a fraction."""
-    text = str(value)
-    return Fraction(0) if text == "0" else validate.exact_number(**{name: text})
 
 
 def _json(kind: type, /, **named: Any) -> Any:
@@ -258,7 +253,7 @@ def _part(name: str, spec: Any) -> Part:
     digest = validate.text(digest=entries["digest"])
     if not re.fullmatch("[0-9a-f]{64}", digest):
         raise InvalidInputError(f"{name}.digest must be a SHA-256 in 64 hexadecimal digits, got {printable(digest)!r}")
-    return Part(_nonnegative(f"{name}.rho", entries["rho"]), tables, digest, terms, declared)
+    return Part(validate.exact_or_zero(**{f"{name}.rho": str(entries["rho"])}), tables, digest, terms, declared)
 
 
 def _records_spec(declared: Records) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Ledger:
     @property
     def spent(self) -> Fraction:
         """The ρ of all releases together, exactly: zCDP adds."""
-        return sum((_cost(release["rho"]) for release in self.releases), Fraction(0))
+        return sum((validate.exact_or_zero(rho=release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
         """Refuse a release that would exceed the limit, or whose unit of privacy is another."""
@@ -158,10 +158,6 @@ class Ledger:
             os.close(folder)
 
 
-def _cost(rho: str) -> Fraction:
-    return Fraction(0) if rho == "0" else validate.exact_number(rho=rho)
-
-
 NO_UNIT = (
     "a ledger must say the unit of privacy that its releases protect, which earlier versions did not write: add to the "
     'ledger and to each release unit = { of = "record" } or, where records.at_most bounded the records of a person, '
@@ -175,7 +171,7 @@ def _entry(entry: object) -> dict[str, Any]:
         raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {texts}")
     if "unit" not in texts:
         raise InvalidInputError(NO_UNIT)
-    _cost(texts["rho"])
+    validate.exact_or_zero(rho=texts["rho"])
     unit = PrivacyUnit.of_spec(texts["neighbours"], texts["unit"])
     return {key: texts[key] for key in ENTRY} | {"neighbours": unit.neighbours, "unit": unit}
 

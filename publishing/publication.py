@@ -47,6 +47,8 @@ from dualmech.workloads.base import Workload, check_workload
 
 DELTAS = (1e-6, 1e-9, 1e-12)
 
+UNDECLARED = records.Records(None)  # columns that no attribute reads have no meaning
+
 
 class ReleasePlan(Displayed):
     """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
@@ -136,7 +138,7 @@ class ReleasePlan(Displayed):
         """
         specification = specification_of(self.terms)
         if specification is not None and self.answer is not None:
-            specification.planned(self.answer)
+            specification.check_answer(self.answer)
         return specification
 
     @property
@@ -331,7 +333,7 @@ class Part:
     tables: tuple[str, ...]
     digest: str
     terms: PlanTerms | None = None
-    declared: records.Records = records.Records(None)
+    declared: records.Records = UNDECLARED
 
 
 MEASURES = ("estimate", "margin", "low", "high")
@@ -615,7 +617,7 @@ def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
 
 def records_of(specification: Specification | None) -> records.Records:
     """Return what a specification declares of columns; nothing without one."""
-    return records.Records(None) if specification is None else specification.records
+    return UNDECLARED if specification is None else specification.records
 
 
 def read_as(source: object, declared: records.Records) -> object:
@@ -626,24 +628,16 @@ def read_as(source: object, declared: records.Records) -> object:
     if not is_records(source):
         return source
     stated = records.Records.of(source)
-    if _columns(declared) == NOTHING:
+    if declared == UNDECLARED:
         return stated
-    if _columns(stated) not in (NOTHING, _columns(declared)):
+    if columns_of(stated) not in (UNDECLARED, declared):
         raise InvalidInputError("records must say of their columns what the specification says, or nothing")
     return replace(declared, source=stated.source, report=stated.report)
 
 
-NOTHING: tuple[object, ...] = (None, (), None)
-
-
-def _columns(stated: records.Records) -> tuple[object, ...]:
-    """Return what records say of the columns that no attribute reads."""
-    return stated.count, stated.ignore, stated.persons
-
-
 def columns_of(source: object) -> records.Records:
     """Return what records declare of their columns, without the records; counts declare nothing."""
-    declared = records.Records.of(source) if is_records(source) else records.Records(None)
+    declared = records.Records.of(source) if is_records(source) else UNDECLARED
     return replace(declared, source=None, report=records.quiet)
 
 

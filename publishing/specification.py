@@ -198,6 +198,12 @@ class Specification:
         >>> asked = dm.Specification.read("examples/people.toml")  # doctest: +SKIP
         >>> asked.planned(dm.fast.solve(asked.problem())).save("plan.npz")  # doctest: +SKIP
         """
+        self.check_answer(answer)
+        rho = None if self.rho is None else str(self.rho)
+        return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.limits))
+
+    def check_answer(self, answer: Solution) -> None:
+        """Refuse a solution of other tables, or for neighbours that do not contain those of the specification."""
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
         relation = canonical(answer.problem.neighbours, self.schema)
@@ -205,8 +211,6 @@ class Specification:
             raise InvalidInputError(
                 f"answer must protect the neighbours of the specification, {self.protected}, got {relation}"
             )
-        rho = None if self.rho is None else str(self.rho)
-        return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.limits))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Specification:

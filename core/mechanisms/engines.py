@@ -20,7 +20,7 @@ from dualmech.display import counted
 from dualmech.errors import BackendError, FileFormatError, InputTypeError, InvalidInputError, first_line
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
-from dualmech.mechanisms.persons import Bound, told
+from dualmech.mechanisms.persons import Bound, require_exact_ids, told
 from dualmech.validate import Array, composed
 from dualmech.workloads.attributes import Attribute, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
@@ -347,19 +347,6 @@ class Engine:
                 words = impossible_text(domain, together, {axis: int(codes[axis][place]) for axis in together})
                 have = counted(int(counts[wrong].sum()), "record")
                 raise InvalidInputError(f"{self.where}: {words}; {have} in all")
-
-
-INEXACT = ("float16", "float32", "date", "duration", "timedelta", "time")
-"""Types, in small letters, that round the ids which they hold, or may have done so."""
-
-
-def require_exact_ids(column: str, kind: str) -> None:
-    """Refuse a column of persons by a type whose values do not tell all ids apart."""
-    if kind.lower().startswith(INEXACT):
-        raise InvalidInputError(
-            f"{column!r} must hold ids of persons as texts, integers or doubles, got {kind}, which may round them: "
-            f"cast the column to texts"
-        )
 
 
 def code_of(attribute: Attribute, value: object) -> int | None:

@@ -215,6 +215,19 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
     return spellings, person
 
 
+INEXACT = ("float16", "float32", "date", "duration", "timedelta", "time")
+"""Types, in small letters, that round the ids which they hold, or may have done so."""
+
+
+def require_exact_ids(column: str, kind: str) -> None:
+    """Refuse a column of persons by a type whose values do not tell all ids apart."""
+    if kind.lower().startswith(INEXACT):
+        raise InvalidInputError(
+            f"{column!r} must hold ids of persons as texts, integers or doubles, got {kind}, which may round them: "
+            f"cast the column to texts"
+        )
+
+
 def _spelling(column: str, value: object) -> str:
     """Return the text of an id, which no other id of its type has."""
     if isinstance(value, str):

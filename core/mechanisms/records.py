@@ -21,7 +21,7 @@ from dualmech.files import csv
 from dualmech.immutable import freeze
 from dualmech.mechanisms import engines
 from dualmech.mechanisms.engines import codes_of, listed
-from dualmech.mechanisms.persons import Bound, Report, quiet, told
+from dualmech.mechanisms.persons import Bound, Report, quiet, require_exact_ids, told
 from dualmech.validate import Array, compared, composed
 from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.workloads.base import Workload, column_names
@@ -424,7 +424,7 @@ class Rows:
 def _ids(column: Any) -> list[object]:
     """Return the ids of persons in a column of a frame, as Python's texts and numbers."""
     values = np.asarray(column)
-    engines.require_exact_ids(str(getattr(column, "name", "")), str(values.dtype))
+    require_exact_ids(str(getattr(column, "name", "")), str(values.dtype))
     ids: list[object] = values.tolist()
     return ids
 

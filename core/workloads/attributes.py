@@ -94,7 +94,7 @@ class Attribute:
         return self._known_code(text, getattr(self, "clamp", False))
 
     def _known_code(self, text: str, clamp: bool) -> int | None:
-        if self.missing and not {as_label(text), whole_text(text)}.isdisjoint(self.missing):
+        if self.missing and not {as_label(text), _whole(text)}.isdisjoint(self.missing):
             return self.size - 1
         return self._code(text, clamp)
 
@@ -344,7 +344,7 @@ class Labelled(Attribute):
         plain = as_label(text)
         code = self._codes.get(plain)
         if code is None:
-            code = self._codes.get(whole_text(text))  # 1.0 is what a frame makes of the label 1 next to a missing value
+            code = self._codes.get(_whole(text))  # 1.0 is what a frame makes of the label 1 next to a missing value
         return self.values if code is None and self.rest and plain else code
 
     def _ends(self, text: str) -> tuple[int, int] | None:
@@ -666,7 +666,7 @@ def is_missing(value: object) -> bool:
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 
 
-def whole_text(text: str) -> str:
+def _whole(text: str) -> str:
     """Return the text of a whole number without a fraction of zeros, any other as a label is compared."""
     return WHOLE.sub(r"\1", as_label(text))
 
