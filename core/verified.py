@@ -154,8 +154,6 @@ def spectral_norm(sizes: Array) -> float:
     """Return an upper bound of the spectral norm of every matrix whose entries have at most these sizes."""
     if not sizes.size:
         return 0.0
-    if not sizes.size:
-        return 0.0
     sides = float(np.sqrt(sizes.sum(axis=0).max())) * float(np.sqrt(sizes.sum(axis=1).max()))
     squares = float(np.vdot(sizes, sizes))
     # Squares of tiny numbers are lost to underflow; so is half a unit of the smallest numbers of all.

@@ -12,12 +12,11 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.costs import ALIKE, equivalence_error
+from dualmech.mechanisms.costs import ALIKE, equivalence_error, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import drawing
 from dualmech.publishing.drawing import AGREEMENT, Exact, Integers, Noise, counted_vector, whole_counts
 from dualmech.validate import Array
-from dualmech.verified import spectral_norm
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
@@ -181,9 +180,8 @@ def covariance_of(factor: Array) -> Array:
         return identity
     inverse = scipy.linalg.solve_triangular(factor, identity, lower=True, check_finite=False)
     covariance = np.asarray(inverse @ inverse.T)
-    sizes = np.abs(factor)
-    share = 16 * (len(factor) + 2) * linalg.EPS * spectral_norm(sizes @ np.abs(covariance) @ sizes.T)
-    if not (share <= ALIKE or equivalence_error((factor, identity), (identity, covariance)) <= ALIKE):
+    close = rounding_share(factor, covariance) <= ALIKE
+    if not (close or equivalence_error((factor, identity), (identity, covariance)) <= ALIKE):
         raise InvalidInputError("covariance must be better conditioned for the noise that is drawn to be stated")
     return covariance
 

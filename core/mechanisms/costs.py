@@ -315,6 +315,25 @@ ALIKE = 1e-7
 """Largest share by which costs of two mechanisms may differ for one to be stated as the other on other rows."""
 
 
+def whitening_root(covariance: Array) -> Array | None:
+    """Return T with ``T Σ T' = I``; None of a matrix that is not positive definite."""
+    factor = linalg.cholesky(covariance)
+    if factor is None:
+        return None
+    return np.asarray(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False))
+
+
+def entry_condition(root: Array, covariance: Array) -> float:
+    """Return a bound on ``‖T E T'‖`` for errors E of at most the entries of V, relative to ``T V T' = I``."""
+    sizes = np.abs(root)
+    return spectral_norm(sizes @ np.abs(covariance) @ sizes.T)
+
+
+def rounding_share(root: Array, covariance: Array) -> float:
+    """Return by which share costs and variances may be off for a computed V, (n, n), with ``T V T' = I``."""
+    return 16 * (len(covariance) + 2) * linalg.EPS * entry_condition(root, covariance)
+
+
 def equivalence_error(first: Noisy, second: Noisy) -> float:
     """Return δ with ``|u'C u - u'D u| ≤ δ u'D u`` for all u in the span of the second's independent rows.
 
@@ -341,15 +360,14 @@ def equivalence_error(first: Noisy, second: Noisy) -> float:
 
 def _form_in_doubles(queries: Array, noise: Array, basis: Array) -> tuple[Array, float]:
     """Return ``X'B' Σ⁻¹ B X`` and a bound on the norm of its error; infinite where Σ has no Cholesky factor."""
-    factor = linalg.cholesky(noise)
-    if factor is None:
+    inverse = whitening_root(noise)
+    if inverse is None:
         return np.zeros((basis.shape[1],) * 2), np.inf
-    inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False)
-    sizes, answers = np.abs(inverse), inverse @ (queries @ basis)
+    answers = inverse @ (queries @ basis)
     reach = spectral_norm(np.abs(answers))
     # What is off in T, by which ``T Σ T' = I``, and in products of as many terms as cells and rows.
-    off = spectral_norm(sizes @ np.abs(noise) @ sizes.T) * reach**2
-    off += 2 * reach * spectral_norm(sizes @ (np.abs(queries) @ np.abs(basis)))
+    off = entry_condition(inverse, noise) * reach**2
+    off += 2 * reach * spectral_norm(np.abs(inverse) @ (np.abs(queries) @ np.abs(basis)))
     return answers.T @ answers, 4 * sum_rounding(len(noise) + len(basis) + 8) * off
 
 

@@ -21,12 +21,11 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
-from dualmech.mechanisms.costs import ALIKE
+from dualmech.mechanisms.costs import ALIKE, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.records import Tables
 from dualmech.validate import Array
-from dualmech.verified import spectral_norm
 from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload, each_once
 
@@ -204,8 +203,7 @@ def _rounding_share(triangle: Array, covariance: Array, values: Array) -> float:
     factor = linalg.cholesky(covariance)
     if factor is None:
         return np.inf
-    whitened = np.abs(scipy.linalg.solve_triangular(factor, triangle, trans="T", check_finite=False))
-    return 16 * (len(values) + 2) * linalg.EPS * spectral_norm(whitened @ np.abs(values) @ whitened.T)
+    return rounding_share(scipy.linalg.solve_triangular(factor, triangle, trans="T", check_finite=False), values)
 
 
 def _orthonormal(rows: Array) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ from dualmech.mechanisms import costs
 from dualmech.mechanisms.costs import LEAST_TOLD, PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
-from dualmech.verified import UPWARDS, exactly_independent, spectral_norm
+from dualmech.verified import UPWARDS, exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
 MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
@@ -260,12 +260,12 @@ class NoisyQueries:
         moves, _ = moves_between(self.query_matrix, self.neighbours)
         reach = np.abs(self.query_matrix)
         reach = reach if self.neighbours is None else np.abs(linalg.to_dense(reach @ np.abs(self.neighbours)))
-        root = _inverse_root(self._covariance)
+        root = costs.whitening_root(self._covariance)
         if root is None:
             return np.full(moves.shape[1], np.inf)
         sizes, covariance = np.abs(root), np.abs(self._covariance)
         solved = np.abs(root.T @ (root @ moves))
-        left = 1 - noise * spectral_norm(sizes @ covariance @ sizes.T)
+        left = 1 - noise * costs.entry_condition(root, covariance)
         errors = 2 * rows * np.einsum("ki,ki->i", solved, reach) + np.square(rows * (sizes @ reach)).sum(axis=0)
         errors += noise * np.einsum("ki,ki->i", solved, covariance @ solved)
         return errors * UPWARDS / left if left > 0 else np.full(len(errors), np.inf)
@@ -492,14 +492,6 @@ class NoisyQueries:
             raise InvalidInputError(
                 f"workload must have {self.query_matrix.shape[1]} cells, as the mechanism, got {workload.shape[1]}"
             )
-
-
-def _inverse_root(covariance: Array) -> Array | None:
-    """Return T' with ``T'ΣT = I``; None of a matrix that is not positive definite."""
-    factor = linalg.cholesky(covariance)
-    if factor is None:
-        return None
-    return np.asarray(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False))
 
 
 def as_matrix(mechanism: Any) -> Any:

@@ -6,9 +6,8 @@ from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
-from dualmech import linalg, validate
+from dualmech import validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.apart import largest_sums
@@ -29,13 +28,13 @@ from dualmech.geometry.stream import (
 )
 from dualmech.immutable import freeze
 from dualmech.linalg import to_dense
-from dualmech.mechanisms.costs import require_told
+from dualmech.mechanisms.costs import entry_condition, require_told, whitening_root
 from dualmech.mechanisms.gaussian import TOLERANCE, Answerability, Equivalence, LinearGaussianMechanism
 from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.privacy import ParticipationCost, cost_between
 from dualmech.mechanisms.step_noise import NoiseByStep
 from dualmech.validate import Array
-from dualmech.verified import UPWARDS, spectral_norm
+from dualmech.verified import UPWARDS
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload, same_content
 from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
@@ -236,15 +235,13 @@ class StreamMechanism(SteppedMechanism):
     def _matrix_error(self) -> float:
         """Return δ with ``(1 - δ) Σ̂ ⪯ Σ ⪯ (1 + δ) Σ̂`` for the computed matrix Σ̂ of the noise on the cells.
 
-        Each of its entries is off by a share η. With ``T'Σ̂T = I``, δ is at most ``η ‖|T|'|Σ̂||T|‖``.
+        Each of its entries is off by a share η. With ``T Σ̂ T' = I``, δ is at most ``η ‖|T||Σ̂||T|'‖``.
         Raises `InvalidInputError` where δ is 1/2 or more.
         """
         covariance = self.dense().covariance()
-        factor = linalg.cholesky(covariance)
-        if factor is not None:
-            sizes = np.abs(scipy.linalg.solve_triangular(factor, np.eye(len(factor)), check_finite=False))
-            share = spectral_norm(sizes.T @ np.abs(covariance) @ sizes)
-            delta = 2 * (ACCURACY + self._stream.rounding) * share
+        root = whitening_root(covariance)
+        if root is not None:
+            delta = 2 * (ACCURACY + self._stream.rounding) * entry_condition(root, covariance)
             if delta < 0.5:
                 return delta
         raise InvalidInputError("costs of several steps are hidden by the rounding of so ill-conditioned noise")
