@@ -79,7 +79,7 @@ test-lowest: $(bin)/python
 slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
 slow_papers := tests/studies
 slow_hostile := tests/house/test_hostile.py
-slow_random := tests/house/test_metamorphic.py tests/house/test_soak.py
+slow_random := tests/house/test_conformance.py tests/house/test_metamorphic.py tests/house/test_soak.py
 # One process there, which runs each command once, as many at a time as there are cores.
 slow_claims := tests/house/test_claims.py -n 0 -k "not findings or findings_common"
 slow_findings := tests/house/test_claims.py -n 0 -k "findings.md"

@@ -1,7 +1,7 @@
 """What every family must do on every geometry that it has: one list of checks, for those who add one.
 
-A `ConformanceCase` makes a problem, a new one at every call; `CHECKS` are functions of a `Run`, which is a case with
-its answers. A check that fails raises `AssertionError`, and its message says what is missing.
+A `ConformanceCase` makes a problem, a new one at every call. `CHECKS` are functions of a `Run`: a case with its
+answers. `conform` runs them all on a case, and names all that fail. A check that fails says what is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import pickle
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +27,7 @@ from dualmech.certificate import FEASIBLE
 from dualmech.command import explanation
 from dualmech.crosscheck.agreement import Agreement, compare
 from dualmech.crosscheck.families import family_of
-from dualmech.crosscheck.judging import judge, judged
+from dualmech.crosscheck.judging import Judgement, judge, judged
 from dualmech.crosscheck.proofs.prove import prove, verify
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.problems.base import OnGeometry
@@ -53,11 +53,14 @@ class ConformanceCase:
 
 @dataclass(slots=True)
 class Run:
-    """A case with the answers of both layers, each found when it is first asked for."""
+    """A case with the answers of both layers, each found when it is first asked for, and the lies that are tried."""
 
     case: ConformanceCase
+    lies: Iterable[str] = ()
     problem: Any = field(init=False)
     found: dict[str, Solution] = field(default_factory=dict)
+    judgement: Judgement | None = None
+    sections: list[explanation.Section] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.problem = self.case.make()
@@ -68,6 +71,18 @@ class Run:
             solve: Any = fast.solve if layer == "fast" else reference.solve
             self.found[layer] = solve(self.case.make(), tol=self.case.tol)
         return self.found[layer]
+
+    def verdict(self) -> Judgement:
+        """Return the judge's, of the point that ``fast`` found."""
+        if self.judgement is None:
+            self.judgement = judge(self.problem, self.answer("fast").primal, tol=self.case.tol)
+        return self.judgement
+
+    def page(self) -> list[explanation.Section]:
+        """Return the explanation of the answer of ``fast``."""
+        if not self.sections:
+            self.sections = explanation.sections(self.answer("fast"))
+        return self.sections
 
 
 def both_layers_agree(run: Run) -> None:
@@ -129,13 +144,17 @@ LIES: dict[str, Callable[[Any], Any]] = {
 }
 """What a solver may claim in place of an array that it found."""
 
+FEW_LIES = ("not a number", "one entry infinite", "one entry negative", "one entry more", "less", "indefinite")
+"""Those that are tried on every case; all of them on one case of each geometry."""
+
 NO_NUMBERS = ("negative", "not a number", "infinite", "minus infinity", "one entry no number", "one entry infinite")
 
 
 def lies_are_not_certified(run: Run) -> None:
     """No array of a point, spoilt or repaired, passes for an optimum, and none of dual weights proves too much."""
     answer = run.answer("fast")
-    for lie, spoil in LIES.items():
+    for lie in run.lies:
+        spoil = LIES[lie]
         for primal in _spoilt(answer.primal, spoil):
             judged_as_it_is(run, lie, primal, answer.dual)
             with contextlib.suppress(DualmechError), np.errstate(all="ignore"):
@@ -166,7 +185,7 @@ def judged_as_it_is(run: Run, lie: str, primal: Any, dual: Any) -> None:
 def outsiders_are_judged(run: Run) -> None:
     """The judge finds a bound of its own for any point; mechanisms are judged, or refused by name."""
     answer = run.answer("fast")
-    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
+    verdict = run.verdict()
     assert verdict.feasible and verdict.gap <= 2 * run.case.tol
     with contextlib.suppress(DualmechError):
         assert judge(run.problem, answer.mechanism, tol=run.case.tol).feasible
@@ -177,8 +196,8 @@ def answers_from_elsewhere(run: Run) -> None:
     answer = run.answer("fast")
     mine = judged(run.problem, answer.primal, answer.dual, tol=run.case.tol)
     assert mine == answer and mine.certificate == answer.certificate
-    assert compare([mine, verdict := judge(run.problem, answer.primal, tol=run.case.tol)]).lower_bound > -1
-    assert verdict.answer.certificate.feasible
+    assert compare([mine, run.verdict()]).lower_bound > -1
+    assert run.verdict().answer.certificate.feasible
     parts = tuple(getattr(answer.dual, each) for each in answer.dual.__dataclass_fields__)
     for dual in (answer.dual, parts if len(parts) > 1 else parts[0], None):
 
@@ -218,14 +237,13 @@ def said_in_words(run: Run) -> None:
     """Everything says in a line what it is, in a notebook by a table, and an answer is explained."""
     answer = run.answer("fast")
     own = [answer.mechanism] if family_of(run.problem).name not in ("projection", "estimate") else []
-    verdict = judge(run.problem, answer.primal, tol=run.case.tol)
-    for shown in (run.problem, answer, answer.certificate, verdict, compare([answer]), *own):
+    for shown in (run.problem, answer, answer.certificate, run.verdict(), compare([answer]), *own):
         assert repr(shown).startswith(f"{type(shown).__name__}(")
         assert len(repr(shown)) < 200 and "\n" not in repr(shown)
         assert "<table>" in shown._repr_html_()
     assert repr(answer).startswith(f"Solution({answer.status.name}, ") and "gap" in repr(answer)
     stream = io.StringIO()
-    explanation.show(Console(file=stream, width=120), explanation.sections(run.answer("fast")))
+    explanation.show(Console(file=stream, width=120), run.page())
     assert "program" in stream.getvalue() and "proof" in stream.getvalue()
 
 
@@ -247,9 +265,8 @@ def unbalanced(latex: str) -> str:
 
 def written_in_formulas(run: Run) -> None:
     """Symbols, program, dual and proof are stated, and both layers write them as LaTeX that can be compiled."""
-    page = explanation.sections(run.answer("fast"))
-    assert len(page) == 5 and all(section.parts for section in page)
-    assert not unbalanced(latex_document(page))
+    assert len(run.page()) == 5 and all(section.parts for section in run.page())
+    assert not unbalanced(latex_document(run.page()))
     for formulation in reference.formulations(run.problem) or (None,):
         written = reference.latex(run.problem, formulation)
         assert not unbalanced(written)
@@ -484,6 +501,19 @@ CHECKS: dict[str, Callable[[Run], None]] = {
     )
 }
 """The checks, by name."""
+
+
+def conform(case: ConformanceCase, lies: Iterable[str] = FEW_LIES) -> None:
+    """Run all checks on a case; an error for each that fails, with its name."""
+    run, failures = Run(case, lies), []
+    for name, check in CHECKS.items():
+        try:
+            check(run)
+        except Exception as error:
+            error.add_note(f"{case.label}: {name}")
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{case.label} does not conform", failures)
 
 
 def _spoilt(value: Any, spoil: Callable[[Any], Any]) -> Iterator[Any]:

@@ -27,7 +27,6 @@ ENDLESS = {
     "many places": f"0.{'1' * 20_000}",
     "fraction": f"1/{'9' * 20_000}",
 }
-endless = pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
 PREFIX = dm.workloads.prefix(4)
 SCHEMA = dm.Schema({"age": range(3), "sex": ["f", "m"]})
 SPECIFICATION = (
@@ -68,11 +67,11 @@ DOORS: dict[str, Callable[[str], object]] = {
 }
 
 
-@endless
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
-def test_python(door: Callable[[str], object], text: str) -> None:
-    with pytest.raises(dm.errors.DualmechError):
-        door(text)
+def test_python(door: Callable[[str], object]) -> None:
+    for text in ENDLESS.values():
+        with pytest.raises(dm.errors.DualmechError):
+            door(text)
 
 
 @pytest.mark.parametrize("read", [dm.Schema.of_json, dm.Specification.of_json])
@@ -82,68 +81,60 @@ def test_json(read: Callable[[str], object], text: str) -> None:
         read(text)
 
 
-@endless
-def test_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(threads.THREADS, text)
-    with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
-        fast.solve(dm.FitnessForUse(PREFIX))
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ENDLESS.values():
+        monkeypatch.setenv(threads.THREADS, text)
+        with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
+            fast.solve(dm.FitnessForUse(PREFIX))
 
 
-@endless
-def test_ledgers(text: str, tmp_path: Path) -> None:
+def test_ledgers(tmp_path: Path) -> None:
     path = tmp_path / "ledger.toml"
     unit = 'neighbours = "replace"\nunit = { of = "record" }\n'
-    entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\n{unit}'
-    for held in (f'limit = "{text}"\n', f'limit = "1"\n{unit}{entry}'):
-        path.write_text(held)
-        with pytest.raises(dm.errors.FileFormatError, match="must be a positive number"):
-            Ledger.read(path)
-    with pytest.raises(dm.errors.InvalidInputError, match="rho must be a positive number"):
-        Ledger(path, Fraction(1), ({"rho": text},)).spent  # noqa: B018
+    for text in ENDLESS.values():
+        entry = f'[[releases]]\nrho = "{text}"\nwhat = ""\nwhen = ""\nworkload = ""\n{unit}'
+        for content in (f'limit = "{text}"\n', f'limit = "1"\n{unit}{entry}'):
+            path.write_text(content)
+            with pytest.raises(dm.errors.FileFormatError, match="must be a positive number"):
+                Ledger.read(path)
+        with pytest.raises(dm.errors.InvalidInputError, match="rho must be a positive number"):
+            Ledger(path, Fraction(1), ({"rho": text},)).spent  # noqa: B018
 
 
-@pytest.mark.parametrize("number", [MANY, f"0x{'f' * 5000}", "1e999999999", "-1e999999999", '"1e999999999"'])
-def test_specifications(number: str, tmp_path: Path) -> None:
+def test_specifications(tmp_path: Path) -> None:
     path = tmp_path / "asked.toml"
-    for held in (f"rho = {number}\n{SPECIFICATION}", SPECIFICATION.replace("variance = 1", f"variance = {number}")):
-        path.write_text(held)
+    for number in (MANY, f"0x{'f' * 5000}", "1e999999999", "-1e999999999", '"1e999999999"'):
+        for text in (f"rho = {number}\n{SPECIFICATION}", SPECIFICATION.replace("variance = 1", f"variance = {number}")):
+            path.write_text(text)
+            with pytest.raises(dm.errors.FileFormatError):
+                dm.Specification.read(path)
+        path.write_text(f"[age]\nfrom = 0\nto = {number}\n")
         with pytest.raises(dm.errors.FileFormatError):
-            dm.Specification.read(path)
-    path.write_text(f"[age]\nfrom = 0\nto = {number}\n")
-    with pytest.raises(dm.errors.FileFormatError):
-        dm.Schema.read(path)
-    path.write_text(f'workloads = "prefix:4"\nrho = {number}\n')
-    assert run("sweep", path, "-o", tmp_path / "rows.jsonl").exit_code == 1
+            dm.Schema.read(path)
+        path.write_text(f'workloads = "prefix:4"\nrho = {number}\n')
+        assert run("sweep", path, "-o", tmp_path / "rows.jsonl").exit_code == 1
 
 
-@endless
-def test_commands(text: str, tmp_path: Path) -> None:
-    for arguments in (
-        ("solve", "prefix:4", "--rho", text),
-        ("solve", f"prefix:{text}"),
-        ("solve", "prefix:4", "--neighbours", f"replace:{text}"),
-        ("solve", "prefix:4", "--tol", f"-{text.strip()}"),
-    ):
-        done = run(*arguments)
-        assert done.exit_code in (1, 2) and isinstance(done.exception, SystemExit | dm.errors.DualmechError), (
-            arguments,
-            done.exception,
-        )
+def test_commands() -> None:
+    for text in ENDLESS.values():
+        for arguments in (
+            ("solve", "prefix:4", "--rho", text),
+            ("solve", f"prefix:{text}"),
+            ("solve", "prefix:4", "--neighbours", f"replace:{text}"),
+            ("solve", "prefix:4", "--tol", f"-{text.strip()}"),
+        ):
+            done = run(*arguments)
+            refused = isinstance(done.exception, SystemExit | dm.errors.DualmechError)
+            assert done.exit_code in (1, 2) and refused, (arguments, done.exception)
 
 
-@pytest.mark.parametrize(
-    "number", [MANY, '"1e999999999"', '"0x1p999999999"', f'"0x{"f" * 9000}p0"', "1e999999999", NESTED]
-)
-def test_proofs(number: str, tmp_path: Path) -> None:
+def test_proofs(tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
     dm.prove(fast.solve(dm.FitnessForUse(PREFIX))).save(path)
     document = json.loads(path.read_text())
-    document["claim"]["lower"] = "PLACE"
-    path.write_text(json.dumps(document).replace('"PLACE"', number))
-    with pytest.raises(dm.errors.CertificateError):
-        dm.verify(path)
-    document["claim"]["lower"], document["schema"] = "0x1p0", "PLACE"
-    path.write_text(json.dumps(document).replace('"PLACE"', number))
-    with pytest.raises(dm.errors.CertificateError):
-        dm.verify(path)
-    assert check.main([str(path)]) == 3
+    for number in (MANY, '"1e999999999"', '"0x1p999999999"', f'"0x{"f" * 9000}p0"', "1e999999999", NESTED):
+        for spoilt in ({"claim": {**document["claim"], "lower": "PLACE"}}, {"schema": "PLACE"}):
+            path.write_text(json.dumps(document | spoilt).replace('"PLACE"', number))
+            with pytest.raises(dm.errors.CertificateError):
+                dm.verify(path)
+            assert check.main([str(path)]) == 3

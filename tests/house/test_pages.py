@@ -41,21 +41,17 @@ SOLUTION = re.compile(r"^<details>\n<summary>Solution</summary>\n\n(.*?)\n\n</de
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
-def test_every_exercise_has_a_folded_solution_that_runs(page: Path) -> None:
-    found = EXERCISE.findall(page.read_text(encoding="utf-8"))
-    assert [int(number) for number, _ in found] == list(range(1, len(found) + 1))
-    for number, text in found:
-        solutions, hints = SOLUTION.findall(text), text.count("<summary>Hint</summary>")
-        assert len(solutions) == 1 >= hints and "*Hint" not in text, number
-        assert text.count("<details>") == text.count("</details>") == 1 + hints, number
-        examples = doctest.DocTestParser().get_examples("\n".join(PYTHON.findall(solutions[0])))
-        assert any(each.want or "assert " in each.source for each in examples), number
-
-
-@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
-def test_an_exercise_of_every_lesson_is_judged_by_the_library(page: Path) -> None:
+def test_exercises_have_folded_solutions_that_run_and_one_is_judged_by_the_library(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert any("testing.check(known" in each for each in SOLUTION.findall(text)) and "running example" in text
+    assert any("testing.check(known" in solution for solution in SOLUTION.findall(text)) and "running example" in text
+    exercises = EXERCISE.findall(text)
+    assert [int(number) for number, _ in exercises] == list(range(1, len(exercises) + 1))
+    for number, exercise in exercises:
+        solutions, hints = SOLUTION.findall(exercise), exercise.count("<summary>Hint</summary>")
+        assert len(solutions) == 1 >= hints and "*Hint" not in exercise, number
+        assert exercise.count("<details>") == exercise.count("</details>") == 1 + hints, number
+        examples = doctest.DocTestParser().get_examples("\n".join(PYTHON.findall(solutions[0])))
+        assert any(example.want or "assert " in example.source for example in examples), number
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -67,7 +63,13 @@ def test_formulas_of_families_are_mathematics(family: str) -> None:
 
 ROOT = DOCS.parent
 ROOMS = ("core", "reference", "fast", "crosscheck", "studies", "publishing", "command", "tests", "docs", "examples")
-PROSE = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(path for room in ROOMS[:7] for path in (ROOT / room).rglob("*.py"))]
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+PROSE = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (*PAGES, *(path for room in ROOMS[:7] for path in (ROOT / room).rglob("*.py")))
+}
+"""Texts of pages and modules, by their place."""
+MARKDOWN = {place: text for place, text in PROSE.items() if place.endswith(".md")}
 SCHEMAS = ("workload", "solution", "proof", "mechanism", "publication")
 """What files say of themselves, which is no name of Python's."""
 
@@ -85,13 +87,12 @@ def exists(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_names_that_prose_quotes_exist(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    files = re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w/.-]+)`", text)
-    names = {name.rstrip(".") for name in re.findall(r"`dualmech\.([A-Za-z_][\w.]*)`", text)} - {*SCHEMAS}
-    assert not [each for each in files if not (ROOT / each).exists()]
-    assert not [each for each in sorted(names) if not exists(each)]
+def test_files_and_names_that_prose_quotes_exist() -> None:
+    files, names = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w/.-]+)`"), re.compile(r"`dualmech\.([A-Za-z_][\w.]*)`")
+    for place, text in PROSE.items():
+        assert not [file for file in files.findall(text) if not (ROOT / file).exists()], place
+        quoted = {name.rstrip(".") for name in names.findall(text)} - {*SCHEMAS}
+        assert not [name for name in sorted(quoted) if not exists(name)], place
 
 
 def offered() -> Iterator[tuple[str, Any]]:
@@ -109,28 +110,9 @@ def test_what_users_reach_is_described() -> None:
     assert not [label for label, value in offered() if not inspect.getdoc(value)]
 
 
-MARKDOWN = [path for path in PROSE if path.suffix == ".md"]
 PLAIN_WORDS = {
-    *[
-        "above",
-        "all",
-        "blocks",
-        "case",
-        "coordinate",
-        "first",
-        "for",
-        "have",
-        "in",
-        "of",
-        "on",
-        "one",
-        "privacy",
-        "pure",
-        "the",
-        "two",
-        "where",
-        "worst",
-    ]
+    *("above", "all", "blocks", "case", "coordinate", "first", "for", "have", "in", "of", "on", "one", "privacy"),
+    *("pure", "the", "two", "where", "worst"),
 }
 """Of the table of formulations, those that are none."""
 
@@ -144,22 +126,20 @@ def options_of(name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_and_options_that_prose_quotes_exist(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    quoted = re.findall(r"`dualmech ([a-z]\w*)([^`\n]*)", text)
-    fenced = re.findall(r"^(?:\$ )?dualmech ([a-z]\w*)(.*)", "\n".join(FENCE.findall(text)), re.MULTILINE)
-    for name, rest in quoted + fenced:
-        assert name in COMMANDS.commands, name
-        assert {*re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)} <= options_of(name), f"{name}{rest}"
+def test_commands_and_options_that_prose_quotes_exist() -> None:
+    for place, text in PROSE.items():
+        quoted = re.findall(r"`dualmech ([a-z]\w*)([^`\n]*)", text)
+        fenced = re.findall(r"^(?:\$ )?dualmech ([a-z]\w*)(.*)", "\n".join(FENCE.findall(text)), re.MULTILINE)
+        for name, rest in quoted + fenced:
+            assert name in COMMANDS.commands, f"{place}: {name}"
+            assert {*re.findall(r"(?<!\S)--?[a-z][\w-]*", rest)} <= options_of(name), f"{place}: {name}{rest}"
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
-def test_methods_and_options_that_pages_quote_exist(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
+def test_methods_and_options_that_pages_quote_exist() -> None:
     known = set().union(*map(options_of, COMMANDS.commands)) | {"--version"}
-    assert {*re.findall(r"`(--[a-z][\w-]*)", text)} <= known
-    assert {*re.findall(r'method="(\w+)"', text)} <= {*methods.METHODS, *eigen.METHODS}
+    for place, text in MARKDOWN.items():
+        assert {*re.findall(r"`(--[a-z][\w-]*)", text)} <= known, place
+        assert {*re.findall(r'method="(\w+)"', text)} <= {*methods.METHODS, *eigen.METHODS}, place
 
 
 def test_formulations_that_prose_quotes_exist(cases: list[ConformanceCase]) -> None:
@@ -172,22 +152,21 @@ def test_formulations_that_prose_quotes_exist(cases: list[ConformanceCase]) -> N
         *reference.formulations(dm.QueryWeighting(dm.workloads.identity(2), np.eye(2), privacy="pure"))
     }
     known = set().union(*by_family.values())
-    for path in MARKDOWN:
-        text = path.read_text(encoding="utf-8")
-        assert {*re.findall(r'formulation="(\w+)"', text)} <= known, path.name
+    for place, text in MARKDOWN.items():
+        assert {*re.findall(r'formulation="(\w+)"', text)} <= known, place
         for stated in re.findall(r"`reference` states ((?:`\w+`(?:, | and )?)+)", text):
-            assert {*re.findall(r"\w+", stated)} - {"and"} <= by_family.get(path.stem, known), path.name
+            assert {*re.findall(r"\w+", stated)} - {"and"} <= by_family.get(Path(place).stem, known), place
     table = str(inspect.getdoc(reference.formulate)).split("=\n")[2]
     listed = {word for line in table.splitlines() for word in re.findall(r"\b[a-z_]+\b", line[37:72])}
     assert known == listed - PLAIN_WORDS
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
-def test_keys_of_files_that_pages_show_exist(path: Path) -> None:
-    for block in re.findall(r"^```toml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        shown = tomllib.loads(block)
-        assert {*shown} <= {*grid.KEYS} or {*shown} <= {*specification.KEYS}
-        assert {key for table in shown.get("tables", []) for key in table} <= {*specification.TABLE_KEYS}
+def test_keys_of_files_that_pages_show_exist() -> None:
+    for place, text in MARKDOWN.items():
+        for block in re.findall(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            shown = tomllib.loads(block)
+            assert {*shown} <= {*grid.KEYS} or {*shown} <= {*specification.KEYS}, place
+            assert {key for table in shown.get("tables", []) for key in table} <= {*specification.TABLE_KEYS}, place
 
 
 def test_all_keys_of_a_specification_are_described() -> None:
