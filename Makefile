@@ -2,6 +2,7 @@
 #
 #   make crosscheck   print the fitness-for-use paper's Table 2 beside certified values
 #   make test         run the test suite           (DIST=wheel tests an installed wheel, doctests included)
+#   make check        run the tests of one family or one folder of tests: FAMILY=fitness, ROOM=publishing
 #   make test-numeric run the tests that compute: all folders but tests/house
 #   make test-lowest  run these on the lowest versions that pyproject.toml allows, in .venv-lowest
 #   make test-extras  run the tests of the extras `training` and `oracles`, which the suite leaves out without them
@@ -11,6 +12,7 @@
 #   make test-site    build the site and hold it together: links, cells, and in a browser, where there is one, its drawings
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
+#   make mutants      change signs, bounds and allowances, one at a time, and see whether the tests fail
 #   make test-anywhere  run it with every kernel of linear algebra, with examples and problems drawn anew, on other Pythons
 #   make dev          an editable install, which editors, type checkers and doctests understand
 
@@ -18,6 +20,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 DIST ?= editable
 ARGS ?=
+
+# Tests are compiled once: without this, each worker would rewrite their assertions anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 bin := $(VENV)/bin
 comma := ,
@@ -30,7 +35,7 @@ installed := $(stamp)$(if $(wildcard build/__editable__*),,-without-links)
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test test-extras test-lowest test-numeric test-pages test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
+.PHONY: install test check mutants test-extras test-lowest test-numeric test-pages test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -58,6 +63,13 @@ test: install
 ifeq ($(DIST),wheel)
 	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
 endif
+
+folders := $(filter-out __pycache__,$(patsubst tests/%/,%,$(wildcard tests/*/)))
+families := $(filter-out __pycache__,$(patsubst tests/problems/%/,%,$(wildcard tests/problems/*/)))
+
+check: install
+	$(if $(filter $(folders),$(ROOM))$(filter $(families),$(FAMILY)),,$(error FAMILY must be one of $(families), or ROOM one of $(folders)))
+	$(bin)/python -m pytest -m "$(or $(FAMILY),$(ROOM)) and not slow" $(ARGS)
 
 # Tests that import what only these extras install.
 extras := tests/geometry/test_participation.py tests/mechanisms/test_step_noise.py \
@@ -91,6 +103,9 @@ PART ?= $(PARTS)
 
 test-slow: install
 	ulimit -v 12000000; set -e; $(foreach part,$(PART),$(bin)/python -m pytest -m slow $(slow_$(part)) $(ARGS);)
+
+mutants: install
+	$(bin)/python tests/mutants.py $(ARGS)
 
 test-anywhere: install
 	$(bin)/python tests/anywhere.py $(ARGS)

@@ -1,8 +1,13 @@
-"""What every test runs under: one thread for linear algebra, doubles, and chance that is the same on every run."""
+"""What every test runs under: one thread for linear algebra, doubles, and chance that is the same on every run.
+
+Each test is marked with the names of its folders, and of the family that its parameters begin with, for `make check`.
+"""
 
 import gc
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Printed lines are compared: what a shell or a service says of its terminal is not for the tests.
@@ -32,6 +37,29 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],  # of the seed, not of what is tested
 )
 settings.load_profile("house")
+
+
+TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the names of folders marks."""
+    for name in sorted({name for path in TESTS.rglob("test_*.py") for name in path.relative_to(TESTS).parts[:-1]}):
+        config.addinivalue_line("markers", f"{name}: tests of a folder, or of a family, of this name")
+
+
+FAMILIES = {path.name: path.name for path in (TESTS / "problems").iterdir() if path.is_dir()}
+FAMILIES |= {"privacy first": "fitness", "projection": "local", "estimate": "local"}
+"""Folders of families, by what ids of parameters begin with."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its folders and its family."""
+    for item in items:
+        family = FAMILIES.get(item.name.partition("[")[2].rstrip("]").partition(",")[0])
+        for mark in (*item.path.relative_to(TESTS).parts[:-1], *([family] if family else [])):
+            item.add_marker(mark)
 
 
 def pytest_collection_finish() -> None:

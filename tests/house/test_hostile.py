@@ -16,6 +16,7 @@ from hostile import Call, fault_of
 
 import dualmech as dm
 from dualmech import validate
+from dualmech.crosscheck.families import FAMILIES, family_of
 from dualmech.publishing.release import plan
 from dualmech.watching import without_warnings
 
@@ -23,8 +24,8 @@ VALUES = {**hostile.VALUES, **hostile.FOREIGN}
 SAMPLED = 3
 """Values that a test run tries for each argument, others for each; `make test-slow` tries all."""
 
-PARTS = 8
-"""In so many parts, so that several processes may share them."""
+SUBJECTS = ("functions", "methods", "solvers", *(family.name for family in FAMILIES))
+"""What is called, in parts that workers share: functions, methods, the reference layer, problems of each family."""
 
 SUBMODULES = (
     *("accounting", "census", "crosscheck", "decisions", "designs", "duals", "fast", "files", "neighbours"),
@@ -421,14 +422,17 @@ class World:
         called.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
         return called
 
-    def calls(self) -> list[Call]:
-        """Return every public function and method, but for those of problems."""
-        places = [(f"AdaptiveRelease.{name}", self.begun(name)) for name in ("choose", "run")]
-        places += hostile.public_functions(dm, "")
-        for name in SUBMODULES:
-            places += hostile.public_functions(getattr(dm, name), f"{name}.")
-        for label, instance in self.objects().items():
-            places += hostile.public_methods(label, instance)
+    def calls(self, subject: str) -> list[Call]:
+        """Return every public function, or every public method, but for those of problems."""
+        places: list[tuple[str, Any]] = []
+        if subject == "functions":
+            places += hostile.public_functions(dm, "")
+            for name in SUBMODULES:
+                places += hostile.public_functions(getattr(dm, name), f"{name}.")
+        else:
+            places += [(f"AdaptiveRelease.{name}", self.begun(name)) for name in ("choose", "run")]
+            for label, instance in self.objects().items():
+                places += hostile.public_methods(label, instance)
         return [Call(place, function, self.arguments(place, function)) for place, function in places if asked(place)]
 
 
@@ -477,14 +481,20 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]) -> list[Call]:
-    found = World(tmp_path_factory.mktemp("hostile")).calls()
-    stated = {"formulation": None, "backend": "CLARABEL", "tol": 1e-2, "verbose": False}
-    for kind, case in {type(case.make()): case for case in cases if "split" not in case.label}.items():
-        arguments = {"problem": case.make(), **stated}
-        found.append(Call(f"reference.solve<{kind.__name__}>", dm.reference.solve, arguments))
-    return found + [call for case in cases for call in of_problem(case)]
+@pytest.fixture(scope="module", params=SUBJECTS)
+def calls(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]
+) -> list[Call]:
+    if request.param in ("functions", "methods"):
+        return World(tmp_path_factory.mktemp("hostile")).calls(request.param)
+    if request.param == "solvers":
+        stated = {"formulation": None, "backend": "CLARABEL", "tol": 1e-2, "verbose": False}
+        problems = {type(case.make()).__name__: case.make() for case in cases if "split" not in case.label}
+        return [
+            Call(f"reference.solve<{kind}>", dm.reference.solve, {"problem": problem, **stated})
+            for kind, problem in problems.items()
+        ]
+    return [call for case in cases if family_of(case.make()).name == request.param for call in of_problem(case)]
 
 
 def sampled(call: Call, arguments: list[str], count: int) -> Iterator[dict[str, Any]]:
@@ -519,7 +529,7 @@ def test_every_public_function_is_called(calls: list[Call]) -> None:
 
 
 def test_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
-    assert not faults(calls, SAMPLED)
+    assert not (found := faults(calls, SAMPLED)), "\n".join(found)
 
 
 WRONG = {
@@ -562,6 +572,5 @@ def test_tolerances_are_finite_and_positive(calls: list[Call]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(PARTS))
-def test_all_hostile_arguments_are_refused_by_name(calls: list[Call], first: int) -> None:
-    assert not (found := faults(calls[first::PARTS], len(VALUES))), "\n".join(found)
+def test_all_hostile_arguments_are_refused_by_name(calls: list[Call]) -> None:
+    assert not (found := faults(calls, len(VALUES))), "\n".join(found)
