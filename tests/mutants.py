@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -24,17 +25,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("reference", "fast", "crosscheck", "studies", "publishing", "command")  # beside `core`, which holds them all
 
-MODULES: dict[str, tuple[tuple[str, ...], str]] = {
+MODULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "judge": (
         ("core/certificate.py", "core/verified.py", "crosscheck/judging.py"),
-        "mechanisms/test_verified.py house/test_judging.py house/test_solution.py house/test_conformance.py",
+        ("house/test_judging.py", "house/test_solution.py", "house/test_conformance.py"),
     ),
-    "geometries": (("core/geometry/*.py",), "geometry"),
-    "certificates": (("core/problems/*.py", "core/problems/local/*.py"), "problems house/test_conformance.py"),
-    "accounting": (("core/accounting.py", "core/mechanisms/costs.py", "core/mechanisms/privacy.py"), "mechanisms"),
-    "checker": (("crosscheck/proofs/checker/*.py",), "proofs"),
+    "geometries": (("core/geometry/*.py",), ("geometry",)),
+    "certificates": (("core/problems/*.py", "core/problems/local/*.py"), ("problems", "house/test_conformance.py")),
+    "accounting": (("core/accounting.py", "core/mechanisms/costs.py", "core/mechanisms/privacy.py"), ("mechanisms",)),
+    "checker": (("crosscheck/proofs/checker/*.py",), ("proofs",)),
 }
-"""What is changed, and the tests that are run first."""
+"""What is changed, and the tests that are run first, after those with the name of the module."""
+
+SURVIVED = "survived"
+TIMEOUT = 600  # seconds that a run of tests may take
 
 ALLOWANCE = re.compile(r"rounding|error|slack|allowance|residual|margin|resolution")
 SIGNS: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+"}
@@ -107,7 +111,12 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             yield Mutant(path.relative_to(ROOT).as_posix(), function, ast.unparse(node), after, text)
 
 
-def drawn(seed: int, count: int) -> list[tuple[str, Mutant]]:
+def named_as(path: str) -> Iterator[Path]:
+    """Yield the files of tests with the name of a module."""
+    return (ROOT / "tests").rglob(f"test_*{Path(path).stem}*.py")
+
+
+def drawn(seed: int, count: int) -> list[tuple[tuple[str, ...], Mutant]]:
     """Return mutants with the tests that are run first, as many of each kind of module."""
     groups = []
     for patterns, tests in MODULES.values():
@@ -141,18 +150,18 @@ class Copy:
         (self.folder / path).write_text(text, encoding="utf-8")
         os.utime(self.folder / path, (self.writes, self.writes))
 
-    def fails(self, tests: str) -> bool:
-        """Whether a test fails, or the run does not end within a quarter of an hour."""
+    def ending(self, tests: Iterable[str]) -> str:
+        """Return whether a test fails, all pass, or the run does not end in time, as a loop without end would not."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        command += [f"tests/{place}" for place in tests.split()]
+        command += [f"tests/{place}" for place in tests]
         environment = {**os.environ, "PYTHONPATH": str(self.folder / "package")}
         try:
-            run = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=900)
+            run = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
-            return True
+            return "endless"
         if run.returncode not in (0, 1, 2):
             raise RuntimeError(run.stdout.decode() + run.stderr.decode())
-        return run.returncode != 0
+        return "killed" if run.returncode else SURVIVED
 
 
 def main() -> None:
@@ -161,17 +170,20 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--first", action="store_true", help="run only the tests of the same subject")
     options = parser.parse_args()
-    killed, mutants = 0, drawn(options.seed, options.count)
+    mutants, endings = drawn(options.seed, options.count), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for tests, mutant in mutants:
             original = (ROOT / mutant.path).read_text(encoding="utf-8")
             copy.write(mutant.path, mutant.text)
-            dead = copy.fails(tests) or (not options.first and copy.fails(""))
+            named = sorted(path.relative_to(ROOT / "tests").as_posix() for path in named_as(mutant.path))
+            ending = copy.ending([*named, *tests])
+            if ending == SURVIVED and not options.first:
+                ending = copy.ending([""])
             copy.write(mutant.path, original)
-            killed += dead
-            print("killed  " if dead else "survived", mutant, flush=True)
-    print(f"{killed} of {len(mutants)} mutants killed, seed {options.seed}")
+            endings[ending] += 1
+            print(f"{ending:8}", mutant, flush=True)
+    print(f"seed {options.seed}: {dict(endings)}")
 
 
 if __name__ == "__main__":
