@@ -13,6 +13,7 @@
 #   make lint         ruff and mypy
 #   make bench        measure the solvers, gaps first
 #   make mutants      change signs, bounds and allowances, one at a time, and see whether the tests fail
+#   make coverage     run the test suite and show which lines it does not reach
 #   make test-anywhere  run it with every kernel of linear algebra, with examples and problems drawn anew, on other Pythons
 #   make dev          an editable install, which editors, type checkers and doctests understand
 
@@ -35,7 +36,7 @@ installed := $(stamp)$(if $(wildcard build/__editable__*),,-without-links)
 lowest := import tomllib; required = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
 	print(*(each.replace(">=", "==") for each in required), sep="\n")
 
-.PHONY: install test check mutants test-extras test-lowest test-numeric test-pages test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
+.PHONY: install test check mutants coverage test-extras test-lowest test-numeric test-pages test-slow test-anywhere test-site docs site crosscheck bench lint format dev clean
 
 $(bin)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dualmech needs Python 3.11 or newer, set PYTHON=")'
@@ -101,8 +102,18 @@ slow_relative := tests/house/test_claims.py -n 0 -k "findings_eigen and Relative
 PARTS := judge papers hostile random claims findings topics eigen relative
 PART ?= $(PARTS)
 
+# Each run draws its own examples and order; `make test-slow SEED=…` runs one again.
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
+drawn := --hypothesis-profile=drawn --hypothesis-seed=$(SEED) -p randomly --randomly-seed=$(SEED)
+
 test-slow: install
-	ulimit -v 12000000; set -e; $(foreach part,$(PART),$(bin)/python -m pytest -m slow $(slow_$(part)) $(ARGS);)
+	@echo "examples and order of SEED=$(SEED)"
+	ulimit -v 12000000; set -e; $(foreach part,$(PART),$(bin)/python -m pytest -m slow $(drawn) $(slow_$(part)) $(ARGS);)
+
+coverage: install
+	$(bin)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
 
 mutants: install
 	$(bin)/python tests/mutants.py $(ARGS)

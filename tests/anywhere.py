@@ -1,4 +1,4 @@
-"""Run the tests as other machines would: with other kernels, examples, problems, Pythons, and the newest libraries.
+"""Run the tests as other machines would: other kernels, examples, orders, problems, Pythons, the newest libraries.
 
 ``python tests/anywhere.py`` (``make test-anywhere``) draws its seeds, prints each with the command that runs it again,
 and ends with status 1 if anything failed. ``--only kernels seeds soak pythons`` leaves out the rest; ``--seeds 7 8``
@@ -78,8 +78,9 @@ def runs(chosen: argparse.Namespace) -> Iterator[Run]:
         tests = sorted((ROOT / "tests").rglob("test_*.py"))
         drawing = [str(path.relative_to(ROOT)) for path in tests if "hypothesis" in path.read_text("utf-8")]
         for seed in chosen.seeds:
-            options = ("--hypothesis-profile=drawn", f"--hypothesis-seed={seed}")
-            yield f"examples of seed {seed}", pytest_command(*options, *drawing), {}
+            drawn = ("--hypothesis-profile=drawn", f"--hypothesis-seed={seed}")
+            yield f"examples of seed {seed}", pytest_command(*drawn, *drawing), {}
+            yield f"order of seed {seed}", pytest_command("-p", "randomly", f"--randomly-seed={seed}"), {}
     if "pythons" in chosen.only:
         for name in PYTHONS:
             if (
