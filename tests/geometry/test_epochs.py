@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
@@ -49,8 +49,7 @@ class TestRule:
             dm.neighbours.Participation(4, 15)
         )
         assert dm.neighbours.Relation(members=4).contains(rule)
-
-    def test_once_is_one_record_exactly(self) -> None:
+        # Once is one record exactly.
         assert dm.neighbours.participation(8, times=1, separation=4) == dm.neighbours.Relation()
         assert dm.neighbours.Relation.of("participation:1:4") == dm.neighbours.Relation()
 
@@ -81,22 +80,24 @@ class TestRule:
         with pytest.raises(dm.errors.InvalidInputError, match=words):
             dm.neighbours.participation(*arguments)
 
-    @pytest.mark.parametrize("geometry", ["dense", "blocks", "stream"])
-    def test_other_geometries_refuse_vectors_by_name(self, geometry: str) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
-            dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4", geometry=geometry)
+    def test_other_geometries_problems_and_mechanisms_refuse_vectors_by_name(self) -> None:
+        sums, rule = dm.workloads.prefix(4), "participation:2:2"
+        for geometry in ("dense", "blocks", "stream"):
+            with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
+                dm.TotalVariance(sums, neighbours=rule, geometry=geometry)
+        for state in (
+            lambda: dm.SoftmaxFitness(sums, 1.0, t1=5.0, t2=5.0, neighbours=rule),
+            lambda: dm.LinearGaussianMechanism(np.eye(4), np.eye(4), rule),
+            lambda: dm.QueryWeighting(sums, np.eye(4), neighbours=rule),
+        ):
+            with pytest.raises(dm.errors.DualmechError, match="neighbours"):
+                state()
 
-    @pytest.mark.parametrize(
-        "state",
-        [
-            lambda rule: dm.SoftmaxFitness(dm.workloads.prefix(4), 1.0, t1=5.0, t2=5.0, neighbours=rule),
-            lambda rule: dm.LinearGaussianMechanism(np.eye(4), np.eye(4), rule),
-            lambda rule: dm.QueryWeighting(dm.workloads.prefix(4), np.eye(4), neighbours=rule),
-        ],
-    )
-    def test_what_takes_matrices_alone_refuses_vectors_by_name(self, state: Any) -> None:
-        with pytest.raises(dm.errors.DualmechError, match="neighbours"):
-            state("participation:2:2")
+    def test_a_misspelt_rule_is_told_the_form(self) -> None:
+        for text in ("participation:4", "participation:0:64", "particpation:4:16"):
+            with pytest.raises(dm.errors.InvalidInputError, match="participation:TIMES:SEPARATION") as refusal:
+                dm.TotalVariance(dm.workloads.prefix(64), neighbours=text)
+            assert ("did you mean" in str(refusal.value)) == text.startswith("particp"), text
 
 
 class TestCosts:
@@ -243,11 +244,6 @@ class TestPrices:
         answer.save(tmp_path / "answer.npz")
         np.testing.assert_array_equal(dm.load(tmp_path / "answer.npz").phase_prices, answer.phase_prices)
 
-    def test_the_reference_has_the_same(self) -> None:
-        problem = dm.FitnessForUse(dm.workloads.prefix(6), neighbours="participation:3:2")
-        answers = [fast.solve(problem, tol=1e-8), reference.solve(problem, tol=1e-4)]
-        np.testing.assert_allclose(answers[0].phase_prices, answers[1].phase_prices, atol=1e-2)
-
     def test_steps_that_cost_alike_have_equal_prices(self) -> None:
         answer = fast.solve(dm.TotalVariance(dm.workloads.identity(6), neighbours="participation:3:2"), tol=1e-9)
         np.testing.assert_allclose(answer.phase_prices, 1 / 6, atol=1e-4)
@@ -267,6 +263,7 @@ class TestPrices:
 
 
 class TestOptima:
+    @settings(max_examples=15)
     @given(SIZES, st.integers(0, 10**6))
     def test_signs_are_an_independent_check(self, sizes: tuple[int, int, int], seed: int) -> None:
         """No optimum under vectors is below that under signs, nor above π/2 of it."""
@@ -280,7 +277,7 @@ class TestOptima:
             assert signs.lower_bound <= vectors.objective
             assert vectors.lower_bound <= np.pi / 2 * signs.objective
 
-    @pytest.mark.parametrize(("n", "times", "separation"), [(12, 3, 4), (11, 3, 4), (16, 8, 2), (9, 2, 5)])
+    @pytest.mark.parametrize(("n", "times", "separation"), [(11, 3, 4), (12, 6, 2)])
     def test_prefixes_cost_the_same_under_both(self, n: int, times: int, separation: int) -> None:
         """Total variance of prefixes: noise is uncorrelated along a phase, and the arcsine proves it for signs."""
         sums = dm.workloads.prefix(n)
@@ -298,7 +295,7 @@ class TestOptima:
             own = cost[np.ix_(steps[steps >= 0], steps[steps >= 0])]
             assert np.abs(own - np.diag(np.diagonal(own))).max() < 1e-3 * np.abs(own).max()
 
-    @pytest.mark.parametrize(("n", "times", "width"), [(16, 2, 1e-6), (15, 4, 1e-3), (32, 4, 3e-4), (32, 8, 2e-3)])
+    @pytest.mark.parametrize(("n", "times", "width"), [(16, 2, 1e-6), (15, 4, 1e-3)])
     def test_fitness_for_signs_is_in_a_narrow_interval(self, n: int, times: int, width: float) -> None:
         """The interval holds the optimum over every sign pattern."""
         sums, apart = dm.workloads.prefix(n), -(-n // times)
@@ -308,7 +305,7 @@ class TestOptima:
         assert answer.status.name == "CERTIFIED"
         assert max(answer.lower_bound, every.lower_bound) <= min(answer.objective, every.objective)
 
-    @pytest.mark.parametrize(("n", "times"), [(4, 4), (6, 6), (8, 2), (9, 3)])
+    @pytest.mark.parametrize(("n", "times"), [(4, 4), (9, 3)])
     def test_the_identity_in_closed_form(self, n: int, times: int) -> None:
         """Queries on single steps: noise of variance `times` on each, and no less."""
         rule = f"participation:{times}:{n // times}"
@@ -327,9 +324,11 @@ class TestOptima:
         problem = kind(dm.workloads.prefix(7), neighbours="participation:3:3")
         answers = [fast.solve(problem, tol=1e-6), reference.solve(problem, tol=1e-4)]
         assert crosscheck.compare(answers).outcome.name == "AGREE"
+        np.testing.assert_allclose(answers[0].phase_prices, answers[1].phase_prices, atol=1e-2)
 
-    @pytest.mark.parametrize(("n", "times"), [(6, 2), (7, 3), (12, 4), (8, 8)])
-    @pytest.mark.parametrize("kind", [dm.TotalVariance, dm.FitnessForUse])
+    @pytest.mark.parametrize(
+        ("kind", "n", "times"), [(dm.TotalVariance, 7, 3), (dm.FitnessForUse, 6, 2), (dm.FitnessForUse, 8, 8)]
+    )
     def test_the_reference_states_signs_one_by_one(self, kind: Any, n: int, times: int) -> None:
         """Its interval meets those of every sign pattern and of the fast layer."""
         sums, apart = dm.workloads.prefix(n), -(-n // times)
@@ -356,6 +355,7 @@ class TestOptima:
         with pytest.warns(dm.errors.UncertifiedWarning, match="means over the signs"):
             assert fast.solve(problem, tol=1e-6).status.name == "STALLED"
 
+    @settings(max_examples=10)
     @given(st.integers(0, 10**6))
     def test_phases_may_be_permuted(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -367,6 +367,7 @@ class TestOptima:
             )
             assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective)
 
+    @settings(max_examples=10)
     @given(st.integers(0, 10**6), st.integers(2, 4))
     def test_scaling_laws(self, seed: int, factor: int) -> None:
         """A step doubled with its phase costs its square; a query that comes twice counts twice in the total."""
@@ -379,6 +380,7 @@ class TestOptima:
             assert answer.lower_bound <= expected * one.objective * (1 + 1e-12)
             assert expected * one.lower_bound <= answer.objective * (1 + 1e-12)
 
+    @settings(max_examples=10)
     @given(st.integers(0, 10**6), st.integers(1, 2), st.booleans())
     def test_steps_without_persons_may_be_left_out(self, seed: int, first: int, short: bool) -> None:
         """Persons begin within the first steps of an epoch alone: the other steps cost nothing, and have no price."""
@@ -400,7 +402,7 @@ class TestOptima:
         with pytest.raises(dm.errors.InvalidInputError, match="start must be a solution over 4 phases of 3 steps"):
             fast.solve(problem, start=other)
 
-    @pytest.mark.parametrize("seed", [18068, 1123, 1125, 1168, 1231, 1270, 1311])
+    @pytest.mark.parametrize("seed", [18068, 1123, 1231, 1311])
     def test_queries_whose_weights_vanish(self, seed: int) -> None:
         """A barrier that fell faster left the weights next to the boundary: 0.2 % stayed open."""
         rng = np.random.default_rng(seed)
@@ -421,12 +423,6 @@ class TestOptima:
         answer = fast.solve(dm.TotalVariance(dm.workloads.prefix(4), neighbours="participation:2:2"))
         with pytest.raises(dm.errors.InvalidInputError, match=r"participation:2:2\) has no release"):
             dm.plan_release(answer)
-
-    @pytest.mark.parametrize("text", ["participation:4", "participation:0:64", "particpation:4:16"])
-    def test_a_misspelt_rule_is_told_the_form(self, text: str) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="participation:TIMES:SEPARATION") as refusal:
-            dm.TotalVariance(dm.workloads.prefix(64), neighbours=text)
-        assert ("did you mean" in str(refusal.value)) == text.startswith("partic" + "p")
 
     def test_a_mechanism_is_judged_and_read_back(self, tmp_path: Any) -> None:
         problem = dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4")
