@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmech.geometry.chain import Chain
@@ -87,6 +87,7 @@ class TestChain:
             assert own == pytest.approx(added[np.ix_(steps[some], steps[some])], rel=1e-7, abs=1e-10)
             assert traces[phase] >= np.trace(inverse[np.ix_(steps[some], steps[some])]) * (1 - 1e-9)
 
+    @settings(max_examples=25)
     @given(SHAPES, st.floats(0, 2), st.integers(0, 10**6))
     def test_the_trace_norm_is_just_below(
         self, decay: float, shape: tuple[int, int, int], spread: float, seed: int
@@ -98,6 +99,7 @@ class TestChain:
         assert bound <= true * (1 + off + 1e-9)
         assert bound * (1 + off) >= true * (1 - 1e-4)
 
+    @settings(max_examples=20)
     @given(SHAPES, st.integers(0, 10**6))
     def test_shares_are_derivatives(self, decay: float, shape: tuple[int, int, int], seed: int) -> None:
         case = Case(shape, decay, 0.3, seed)

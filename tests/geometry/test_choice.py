@@ -144,7 +144,7 @@ class TestByName:
             split: Any = kind(workloads.query_tables({"age": 3, "sex": 2}, {}, ways=(1, 2)), targets)
             assert getattr(split, split.numbers).tolist() == [*self.WANTED]
 
-    def test_a_name_comes_before_attributes_and_these_before_ways(self) -> None:
+        # A name comes before attributes, and these before ways.
         found = dm.FitnessForUse(TABLES, {"age": 1.0, ("age",): 9.0, 1: 2.0, ("age", "sex"): 4.0, 2: 9.0})
         assert found.targets.tolist() == [*self.WANTED]
 

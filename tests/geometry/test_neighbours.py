@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,25 +130,17 @@ def test_a_part_of_a_household_can_cost_more_than_the_whole() -> None:
     assert cost(matrix, columns(neighbours.compositions(2, [(0, 1), (0,)]))) == 1
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", None, True, 10**12])
-@pytest.mark.parametrize(
-    "build", [neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)]
-)
-def test_sizes_are_checked(build: Callable[[object], sp.csc_array], wrong: object) -> None:
-    with pytest.raises((InvalidInputError, InputTypeError), match="d must|too many"):
-        build(wrong)
-
-
-def test_one_cell_has_nothing_to_replace() -> None:
+def test_sizes_are_checked() -> None:
+    for build in (neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)):
+        for wrong in (0, -1, 2.0, "3", None, True, 10**12):
+            with pytest.raises((InvalidInputError, InputTypeError), match="d must|too many"):
+                build(wrong)  # type: ignore[arg-type]
+    for wrong in (0, -2, 1.5, None, False, 10**400):
+        with pytest.raises((InvalidInputError, InputTypeError), match="members"):
+            neighbours.household(3, wrong)  # type: ignore[arg-type]
     for build in (neighbours.replace_one, lambda d: neighbours.household(d, 3, replace=True)):
         with pytest.raises(InvalidInputError, match="at least 2"):
             build(1)
-
-
-@pytest.mark.parametrize("wrong", [0, -2, 1.5, None, False, 10**400])
-def test_members_are_checked(wrong: object) -> None:
-    with pytest.raises((InvalidInputError, InputTypeError), match="members"):
-        neighbours.household(3, wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -185,11 +177,10 @@ def test_a_rule_is_known_by_its_matrix(d: int, members: int, replace: bool, seed
     assert neighbours.Relation.matching(np.hstack([matrix.toarray(), np.ones((d, 1))])) is None
 
 
-@pytest.mark.parametrize("cells", range(2, 12))
 @pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance])
-def test_a_total_beside_a_split_is_not_moved_by_replacement(cells: int, family: Any) -> None:
+def test_a_total_beside_a_split_is_not_moved_by_replacement(family: Any) -> None:
     """Rounding in the rows of the basis was taken for what neighbours move, so that nothing was released exactly."""
-    for part in range(1, cells):
+    for cells, part in ((2, 1), (3, 1), (5, 2), (6, 5), (7, 3), (9, 4), (10, 3), (11, 1), (11, 6), (11, 10)):
         signs = np.where(np.arange(cells) < part, 1.0, -1.0)
         problem = family(dm.Workload([np.ones(cells), signs]), neighbours="replace", geometry="dense")
         assert len(problem.geometry.unmoved) == 1

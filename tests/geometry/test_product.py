@@ -201,16 +201,6 @@ class TestSolvers:
         assert answer.objective == pytest.approx(alone**20, rel=1e-6)
         assert answer.mechanism.variance_of(*np.eye(16)[[3] * 20]) > 0
 
-    def test_marginals_beside_prefixes(self) -> None:
-        tables = dm.workloads.marginals([10] * 60, ways=(1, 2))
-        prefixes = dm.workloads.prefix(16)
-        problem = dm.FitnessForUse(dm.workloads.kron(prefixes, tables))
-        answer = fast.solve(problem)
-        alone = fast.solve(dm.FitnessForUse(prefixes), tol=1e-9).objective
-        assert answer.objective == pytest.approx(alone * 1234.818652, rel=1e-6)
-        of_prefixes, of_tables = answer.mechanism.variances(problem.workload)
-        assert of_prefixes.max() * of_tables.max() == pytest.approx(1, abs=1e-6)
-
     def test_privacy_first_spends_its_cost_over_all_factors(self) -> None:
         plain = fast.solve(dm.FitnessForUse(BOTH, TARGETS), tol=1e-8)
         answer = fast.solve(dm.PrivacyFirst(BOTH, TARGETS, cost=0.3), tol=1e-8)
