@@ -154,11 +154,11 @@ def test_any_text_is_read_back_as_it_was_written(rows: list[list[str]]) -> None:
     assert text.getvalue().endswith("\n") or not rows
 
 
-@pytest.mark.parametrize("letter", [chr(code) for code in range(0x20)] + ["\x7f", "\x85", "\u2028", '"', ","])
-def test_names_with_any_mark_survive(tmp_path: Path, letter: str) -> None:
+def test_names_with_any_mark_survive(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    names = [f"a{letter}=1+1", f"{letter}b"]
-    path.write_bytes(csv.format_table(np.eye(2), names, [f"g{letter}", letter], [f"x{letter}y", "z"]))
-    table = csv.read_table(path)
-    assert (table.names, table.groups) == ((*names,), (f"g{letter}", letter))
-    assert table.cell_names == (f"x{letter}y", "z")
+    for letter in [chr(code) for code in range(0x20)] + ["\x7f", "\x85", "\u2028", '"', ","]:
+        names = [f"a{letter}=1+1", f"{letter}b"]
+        path.write_bytes(csv.format_table(np.eye(2), names, [f"g{letter}", letter], [f"x{letter}y", "z"]))
+        table = csv.read_table(path)
+        assert (table.names, table.groups) == ((*names,), (f"g{letter}", letter))
+        assert table.cell_names == (f"x{letter}y", "z")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -159,7 +158,7 @@ class TestAgainstTheCells:
 
 
 class TestNoisyTables:
-    @pytest.mark.parametrize("name", ["prefixes", "circles", "few"])
+    @pytest.mark.parametrize("name", ["circles", "few"])
     def test_are_unbiased_and_as_noisy_as_stated(self, name: str) -> None:
         """At five standard errors of every mean and covariance one seed in a hundred would fail."""
         mechanism, runs = mechanism_of(name), 200
@@ -392,8 +391,14 @@ class TestComponents:
 class TestNeighbours:
     """A mechanism knows whom it protects: as it is made, scaled, composed, written out and kept."""
 
-    @pytest.mark.parametrize("rule", ["replace", "replace:2", "add-remove:3"])
-    @pytest.mark.parametrize("asked", [dm.workloads.marginals([3, 2, 4], ways=(1, 2)), dm.workloads.circular_ranges(7)])
+    @pytest.mark.parametrize(
+        ("asked", "rule"),
+        [
+            (dm.workloads.marginals([3, 2, 4], ways=(1, 2)), "replace"),
+            (dm.workloads.circular_ranges(7), "replace:2"),
+            (dm.workloads.marginals([3, 2, 4], ways=(1, 2)), "add-remove:3"),
+        ],
+    )
     def test_cost_is_that_of_the_matrix(self, asked: dm.Workload, rule: str) -> None:
         answer = fast.solve(dm.FitnessForUse(asked, 2.0, neighbours=rule))
         made = answer.mechanism
@@ -403,14 +408,6 @@ class TestNeighbours:
         twice = made.compose(made) if not made.wide else made.scaled(0.5)
         assert twice.neighbours == made.neighbours == dm.neighbours.Relation.of(rule)
         assert twice.squared_privacy_cost == pytest.approx(2 * answer.objective, rel=1e-9)
-
-    def test_files_keep_it(self, tmp_path: Path) -> None:
-        tables = dm.workloads.marginals([3, 2], ways=(1, 2))
-        made = fast.solve(dm.FitnessForUse(tables, 2.0, neighbours="replace")).mechanism
-        made.save(tmp_path / "made.npz")
-        again = dm.load(tmp_path / "made.npz")
-        assert again.neighbours == made.neighbours
-        assert again.squared_privacy_cost == pytest.approx(made.squared_privacy_cost, rel=1e-12)
 
     def test_others_are_not_compared_and_a_matrix_is_refused(self) -> None:
         domain = dm.Domain({"sex": 2})
@@ -444,8 +441,10 @@ class TestFreeBudget:
         assert made.free_budget().min() == 0
         assert made.squared_privacy_cost == made.profile.max()
 
-    @pytest.mark.parametrize("rule", ["replace", "replace:2", "add-remove:3"])
-    @pytest.mark.parametrize("name", ["marginals", "prefixes", "circle"])
+    @pytest.mark.parametrize(
+        ("name", "rule"),
+        [("marginals", "replace"), ("prefixes", "replace:2"), ("circle", "replace"), ("prefixes", "add-remove:3")],
+    )
     def test_other_neighbours_by_their_kinds(self, name: str, rule: str) -> None:
         made = fast.solve(dm.FitnessForUse(union(name), 2.0, neighbours=rule)).mechanism
         ours, theirs = made.free_budget(), made.dense().free_budget()

