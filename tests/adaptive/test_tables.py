@@ -59,17 +59,6 @@ class TestChain:
             ours.stages[0].solution.objective, rel=1e-5
         )
 
-    def test_sixty_attributes(self) -> None:
-        domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
-        pair = [
-            dm.BlockMechanism.of_tables(dm.workloads.marginals(domain, sets=sets), 60.0)
-            for sets in ([(f"a{axis}",) for axis in range(60)], [("a0", f"a{axis}") for axis in range(1, 60)])
-        ]
-        chain = fast.chain(pair)
-        shown = known_tables(chain.stages[0].known)
-        assert chain.certified and shown is not None
-        assert {table.name for table in shown.tables} == {f"a{axis}" for axis in range(60)}
-
     def test_many_data_sets_at_once_are_of_cells(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="AdaptiveRelease, one by one"):
             CHAIN.simulate(np.zeros((2, 72)), lambda stage, answers: np.zeros(2))

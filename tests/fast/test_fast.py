@@ -195,22 +195,21 @@ class TestOptions:
         with pytest.raises(dm.errors.InputTypeError, match=f"no option 'colour', it has {known}$"):
             fast.solve(problem, colour=3)  # type: ignore[call-arg]
 
-    @pytest.mark.parametrize(
-        ("problem", "option"),
-        [
+    def test_options_for_other_problems_are_refused_by_name(self) -> None:
+        for problem, option in (
             (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)), "start"),
             (dm.NonnegativeEstimate(dm.workloads.prefix(3), [1.0, 2.0, 3.0]), "start"),
             (dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0), "orbits"),
             (dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "orbits"),
-        ],
-        ids=lambda value: type(value).__name__,
-    )
-    def test_options_for_other_problems_are_refused_by_name(self, problem: Any, option: str) -> None:
-        given: dict[str, Any] = {option: fast.solve(problem) if option == "start" else [[2, 1, 0]]}
-        with pytest.raises(dm.errors.InputTypeError, match=f"option {option!r} is not for {type(problem).__name__}"):
-            fast.solve(problem, **given)
+        ):
+            given: dict[str, Any] = {option: fast.solve(problem) if option == "start" else [[2, 1, 0]]}
+            with pytest.raises(
+                dm.errors.InputTypeError, match=f"option {option!r} is not for {type(problem).__name__}"
+            ):
+                fast.solve(problem, **given)
 
     def test_other_problems_are_refused(self) -> None:
-        for other in (None, 3, dm.workloads.prefix(3), np.eye(2)):
+        others: Any = (None, 3, dm.workloads.prefix(3), np.eye(2))
+        for other in others:
             with pytest.raises(dm.errors.InputTypeError, match="problem"):
                 fast.solve(other)

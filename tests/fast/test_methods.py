@@ -83,18 +83,15 @@ def ends_badly(_: Any) -> Any:
         raise KeyError("in the end")
 
 
-@pytest.mark.parametrize(
-    ("method", "said", "cause"),
-    [
+def test_its_failure_is_named_with_its_cause() -> None:
+    for method, said, cause in (
         (returns, "method returns failed: RuntimeError: no convergence", RuntimeError),
         (yields, "method yields failed: ZeroDivisionError: at step 2", ZeroDivisionError),
         (ends_badly, "method ends_badly failed: KeyError: 'in the end'", KeyError),
-    ],
-)
-def test_its_failure_is_named_with_its_cause(method: Any, said: str, cause: type) -> None:
-    with pytest.raises(dm.errors.BackendError) as caught:
-        fast.solve(PROBLEM, method=method, max_iterations=3)
-    assert str(caught.value) == said and isinstance(caught.value.__cause__, cause)
+    ):
+        with pytest.raises(dm.errors.BackendError) as caught:
+            fast.solve(PROBLEM, method=method, max_iterations=3)
+        assert str(caught.value) == said and isinstance(caught.value.__cause__, cause)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +116,17 @@ def test_what_diverges_keeps_its_best() -> None:
     assert found.status is dm.Status.NON_FINITE and found.certificate.feasible
 
 
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [
+def test_what_is_no_method_is_refused() -> None:
+    cases: Any = (
         (3, "method must be a name, a method"),
         (lambda _: iter([]), "gave none"),
         (lambda _: np.eye(3), r"must have shape \(4, 4\)"),
         (lambda _: (np.eye(4), (np.ones(3), np.ones(4))), "must be 4, one per pair of neighbours, got 3"),
         (lambda _: (np.eye(4), 3), "dual must be"),
-    ],
-)
-def test_what_is_no_method_is_refused(method: Any, words: str) -> None:
-    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=words):
-        fast.solve(PROBLEM, method=method)
+    )
+    for method, words in cases:
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=words):
+            fast.solve(PROBLEM, method=method)
 
 
 def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,12 +141,11 @@ PROBLEMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("tol", [1e-4, 1e-8])
-def test_newton_without_its_matrix_finds_the_same(name: str, tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newton_without_its_matrix_finds_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PROBLEMS[name]()
-    formed = fast.solve(problem, tol=tol, method="newton")
+    formed = fast.solve(problem, tol=1e-8, method="newton")
     monkeypatch.setattr(newton, "LARGEST_FORMED", 0)
-    assert meet(formed, fast.solve(problem, tol=tol, method="newton"))
+    assert meet(formed, fast.solve(problem, tol=1e-8, method="newton"))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -155,11 +154,6 @@ def test_single_precision_costs_no_accuracy(name: str, monkeypatch: pytest.Monke
     double = fast.solve(problem, tol=1e-9, method="newton")
     monkeypatch.setattr(spectrum, "SINGLE_FROM", 0)
     assert meet(double, fast.solve(problem, tol=1e-9, method="newton"))
-
-
-def test_many_ranges_to_the_end() -> None:
-    answer = fast.solve(dm.FitnessForUse(dm.workloads.all_range(96)), tol=1e-8)
-    assert answer.status is dm.Status.CERTIFIED
 
 
 class TestCopies:

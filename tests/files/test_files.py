@@ -64,12 +64,6 @@ class TestRoundTrips:
         assert again.cell_names == (workload.cell_names if suffix in KEEPS_NAMES else None)
         assert again.domain == (workload.domain if suffix in KEEPS_DOMAIN else None)
 
-    @pytest.mark.parametrize("suffix", files.SUFFIXES)
-    def test_pl94(self, tmp_path: Path, suffix: str) -> None:
-        path = tmp_path / f"pl94{suffix.upper()}"
-        files.write_workload(workloads.pl94(), path)
-        np.testing.assert_array_equal(files.read_workload(path).dense(), workloads.pl94().dense())
-
     def test_same_workload_same_bytes(self, tmp_path: Path) -> None:
         for name in ("one.npz", "two.npz"):
             files.write_workload(workloads.pl94(), tmp_path / name)
@@ -122,20 +116,17 @@ class TestVectors:
         for name in ("t.npy", "t.npz"):
             np.testing.assert_array_equal(files.read_vector(tmp_path / name, "targets"), [1, 2, 3])
 
-    @pytest.mark.parametrize(
-        ("content", "match"),
-        [
+    def test_refused_csv(self, tmp_path: Path) -> None:
+        for content, match in (
             ("1,2,3\n", "one column"),
             ("query,target\nleft,1\n", "column of names"),
             ("1\nmany\n", "line 2: 'many' is not a number"),
             ("1\ninf\n", "line 2: numbers must be finite"),
             ("", "no row"),
-        ],
-    )
-    def test_refused_csv(self, tmp_path: Path, content: str, match: str) -> None:
-        path = written(tmp_path / "targets.csv", content)
-        with pytest.raises(FileFormatError, match=f"{path}: .*{match}"):
-            files.read_vector(path, "targets")
+        ):
+            path = written(tmp_path / "targets.csv", content)
+            with pytest.raises(FileFormatError, match=f"{path}: .*{match}"):
+                files.read_vector(path, "targets")
 
     def test_refused_arrays(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "t.npz", moe=[1.0])
@@ -236,9 +227,8 @@ class TestBadFiles:
             with pytest.raises(InvalidInputError, match="fit together"):
                 files.workload_from_arrays(arrays | {f"workload_{key}": parts[key] + 7})
 
-    @pytest.mark.parametrize(
-        ("change", "match"),
-        [
+    def test_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
+        for change, match in (
             ({"workload_names": None}, "needs the array 'workload_names'"),
             ({"workload_matrix": None}, "needs the array 'workload_data'"),
             ({"workload_names": np.array(["one"])}, "names must have 3"),
@@ -249,15 +239,13 @@ class TestBadFiles:
             ({"workload_domain_sizes": np.array([4])}, "domain"),
             ({"workload_domain_sizes": np.array([3, 1])}, "domain"),
             ({"workload_domain_sizes": np.array([1.5])}, "size"),
-        ],
-    )
-    def test_arrays_that_do_not_fit(self, tmp_path: Path, change: dict[str, Any], match: str) -> None:
-        workload = Workload(np.eye(3), domain=Domain({"a": 3}))
-        arrays = {k: v for k, v in (files.workload_arrays(workload) | change).items() if v is not None}
-        with pytest.raises(DualmechError, match=match):
-            files.workload_from_arrays(arrays)
-        files.write_npz(tmp_path / "w.npz", files.SCHEMA, files.VERSION, **arrays)
-        refused(tmp_path / "w.npz", match)
+        ):
+            workload = Workload(np.eye(3), domain=Domain({"a": 3}))
+            arrays = {k: v for k, v in (files.workload_arrays(workload) | change).items() if v is not None}
+            with pytest.raises(DualmechError, match=match):
+                files.workload_from_arrays(arrays)
+            files.write_npz(tmp_path / "w.npz", files.SCHEMA, files.VERSION, **arrays)
+            refused(tmp_path / "w.npz", match)
 
     def test_names_that_a_format_cannot_hold(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="NUL"):

@@ -328,9 +328,3 @@ class TestProblems:
             dual: Any = weights if kind is dm.TotalVariance else (weights, rng.uniform(0, 1, n))
             found = problem.certify(problem.feasible(problem.as_primal(noise)), dual)
             assert found.feasible and found.lower_bound <= found.objective * (1 + 1e-9)
-
-    def test_files_keep_it(self, tmp_path: Any) -> None:
-        mechanism = dm.EpochsMechanism(dm.LinearGaussianMechanism(np.eye(4), np.eye(4)), "participation:2:2:at-least")
-        mechanism.save(tmp_path / "apart.npz")
-        assert dm.load(tmp_path / "apart.npz") == mechanism
-        assert "at-least" in repr(mechanism) and mechanism.participation_cost(2, 2, at_least=True).exact

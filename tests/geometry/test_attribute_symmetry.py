@@ -6,7 +6,6 @@ import itertools
 import math
 import pickle
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,9 +112,8 @@ class TestFrames:
             np.testing.assert_array_equal(parts.counts, np.bincount(parts.orbits))
         assert symmetry.dimensions.sum() + len(symmetry.sizes) == size
 
-    @pytest.mark.parametrize(
-        ("sets", "labels", "turning"),
-        [
+    def test_examples(self) -> None:
+        for sets, labels, turning in (
             ([None], [0, 0, 0, 0], False),
             ([workloads.total(4)], [0, 0, 0, 0], False),
             ([workloads.prefix(4)], [0, 1, 2, 3], False),
@@ -130,11 +128,9 @@ class TestFrames:
             ([dm.Workload([[1, -1, 0, 0], [0, 0, 1, -1]])], [0, 0, 1, 1], False),
             ([dm.Workload(np.zeros((2, 3)))], [0, 0, 0], False),
             ([dm.Workload([[0.1, 0.1, 0.3], [5.0, 5.0, 2.0]])], [0, 0, 1], False),
-        ],
-    )
-    def test_examples(self, sets: list[dm.Workload | None], labels: list[int], turning: bool) -> None:
-        symmetry = AttributeSymmetry.of(sets, len(labels))
-        assert symmetry.labels.tolist() == labels and symmetry.turning == turning
+        ):
+            symmetry = AttributeSymmetry.of(sets, len(labels))
+            assert symmetry.labels.tolist() == labels and symmetry.turning == turning
 
     @pytest.mark.parametrize("circle", [True, False])
     def test_rounding_is_no_need_of_noise(self, circle: bool) -> None:
@@ -225,9 +221,8 @@ class TestCircles:
         with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             _ = asked.matrix
 
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+    def test_refuses(self) -> None:
+        for message, call in (
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[5])),
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[0])),
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[])),
@@ -245,8 +240,6 @@ class TestCircles:
             ("bases", lambda: workloads.circular([])),
             ("bases", lambda: workloads.circular([1.0, 2.0])),
             ("bases", lambda: workloads.circular([[np.nan, 1.0]])),
-        ],
-    )
-    def test_refuses(self, message: str, call: Callable[[], Any]) -> None:
-        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
-            call()
+        ):
+            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
+                call()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -264,9 +263,8 @@ class TestMechanism:
         own = problem.factors[0].binding(answer.primal[0], 1e-4)
         np.testing.assert_array_equal(problem.binding(answer.primal, 1e-4) // 6, np.repeat(own, 6))
 
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        for message, call in (
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
             (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
             ("release nothing exactly", lambda made: dm.ProductMechanism([made.factors[0], EXACT])),
@@ -275,13 +273,11 @@ class TestMechanism:
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[dm.ProductMechanism], object]) -> None:
-        problem = dm.FitnessForUse(BOTH, TARGETS)
-        made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            call(made)
+        ):
+            problem = dm.FitnessForUse(BOTH, TARGETS)
+            made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                call(made)
 
 
 TWICE: dm.Workload = dm.workloads.kron(PREFIXES, PREFIXES)
@@ -305,9 +301,8 @@ class TestWorkload:
         np.testing.assert_array_equal(joined.dense(), np.eye(4))
         assert dm.workloads.kron(first, first).domain is None
 
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        for message, call in (
             ("factors must be two or more workloads", lambda: dm.workloads.kron(PREFIXES)),
             (r"factors\[1\] must be a Workload of dualmech", lambda: dm.workloads.kron(PREFIXES, cast(Any, 3))),
             ("geometry='product' needs no matrix", lambda: MANY.matrix),
@@ -337,11 +332,9 @@ class TestWorkload:
                 lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, dm.duals.VarianceDual([np.ones(3)])),
             ),
             ("factors are of geometry 'product'", lambda: dm.FitnessForUse(PREFIXES).factors),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[], Any]) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            call()
+        ):
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                call()
 
 
 MANY: dm.Workload = dm.workloads.kron(*[PREFIXES] * 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,12 +133,6 @@ class TestMechanism:
 
 
 class TestFilesAndRefusals:
-    def test_files(self, tmp_path: Path) -> None:
-        answer = fast.solve(stated(300), tol=1e-4)
-        answer.save(tmp_path / "found.npz")
-        again = dm.load(tmp_path / "found.npz")
-        assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)
-
     def test_what_a_stream_of_ranges_cannot_hold(self) -> None:
         ranges = dm.workloads.all_range(4)
         with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):

@@ -386,7 +386,7 @@ class TestMechanism:
     def test_weights_of_any_size_are_taken_or_refused_by_name(self) -> None:
         cells = [(1.0, 1e-160), (1e-308, 1.0), (1e300, 1e-300), (5e-324, 1.7e308)]
         sums = [(1e-160, 1.0), (1.0, 1e-308), (1e300, 1.0), (1.7e308, 5e-324)]
-        kinds = (dm.workloads.prefix(2), dm.workloads.decayed_sums(2, 0.5), dm.workloads.all_range(2))
+        kinds: Any = (dm.workloads.prefix(2), dm.workloads.decayed_sums(2, 0.5), dm.workloads.all_range(2))
         for case in itertools.product(kinds, cells, sums, (1e-300, 1.0, 1e300)):
             try:
                 made = dm.StreamMechanism(*case)

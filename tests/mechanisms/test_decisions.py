@@ -100,17 +100,6 @@ class TestSignalToNoise:
         wrong = np.mean(verdicts == Verdict.SECONDARY)
         assert 0.0005 < wrong < 0.00135 + 5 * (0.00135 / runs) ** 0.5
 
-    @pytest.mark.parametrize("unit", [1e-6, 1e6])
-    def test_units_do_not_matter(self, unit: float) -> None:
-        said = [
-            dm.LinearGaussianMechanism(unit * each.query_matrix, unit**2 * each.covariance())
-            for each in (ROWS, CELLS, common_of(ROWS, CELLS))
-        ]
-        one = SignalToNoise(ROWS, CELLS, common_of(ROWS, CELLS), 0.5, 20)
-        two = SignalToNoise(said[0], said[1], said[2], 0.5, 20)
-        answers = np.random.default_rng(1).uniform(0, 60, (50, 2))
-        assert np.array_equal(one.choose(answers), two.choose(unit * answers))
-
     def test_dependent_rows_are_read_by_least_squares(self) -> None:
         # One-way and two-way marginals of three binary attributes: every table says the total again.
         domain = dm.Domain({"a": 2, "b": 2, "c": 2})
@@ -278,13 +267,6 @@ class TestReduction:
         crossed = variance_reduction([ROWS, COLUMNS], common_of(ROWS, COLUMNS))
         with pytest.raises(dm.errors.InvalidInputError, match=r"mechanisms \[0, 1\] .* state a prior"):
             _ = crossed.best
-
-    def test_a_prior_can_turn_the_choice(self) -> None:
-        # A prior that knows the rows leaves more to learn from the columns, and the other way round.
-        common, spread = common_of(ROWS, COLUMNS), 100 * np.eye(4)
-        for known, expected in (([1, 1, -1, -1], 1), ([1, -1, 1, -1], 0)):
-            prior = spread - 24 * np.outer(known, known)
-            assert variance_reduction([ROWS, COLUMNS], common, prior).best == expected
 
     def test_what_is_known_must_be_common(self) -> None:
         with pytest.raises(

@@ -114,11 +114,6 @@ class TestLaw:
         sums = np.cumsum(rows_of(mechanism), axis=0)
         np.testing.assert_allclose((sums**2).sum(axis=1), mechanism.variances(asked.workload), rtol=1e-9)
 
-    def test_a_stream_draws_what_its_matrix_draws(self) -> None:
-        mechanism = MADE["prefix"](3)
-        for own, other in zip(mechanism.noise(5, rng=1), mechanism.dense().noise(5, rng=1), strict=True):
-            np.testing.assert_allclose(own, other, atol=1e-5 * np.abs(other).max())
-
     def test_of_many_steps_and_weights_far_apart(self) -> None:
         """Sums of the rows have the variances of the mechanism."""
         steps = 1000

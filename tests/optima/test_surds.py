@@ -80,20 +80,17 @@ def test_nothing_is_divided_by_nothing() -> None:
             divide()
 
 
-@pytest.mark.parametrize(
-    ("terms", "written"),
-    [
+def test_they_are_written_alike_everywhere() -> None:
+    for terms, written in (
         ({}, "0"),
         ({1: Fraction(-4, 3)}, "-4/3"),
         ({6: Fraction(1)}, "√6"),
         ({6: Fraction(-1, 5)}, "-√6/5"),
         ({1: Fraction(-3), 6: Fraction(1)}, "-3 + √6"),
         ({1: Fraction(9, 5), 6: Fraction(-2, 5), 10: Fraction(1, 2)}, "(18 - 4 √6 + 5 √10)/10"),
-    ],
-)
-def test_they_are_written_alike_everywhere(terms: dict[int, Fraction], written: str) -> None:
-    number = Surd(terms)
-    assert str(number) == plain_formula(latex(number)) == written and repr(number) == f"Surd({written})"
+    ):
+        number = Surd(terms)
+        assert str(number) == plain_formula(latex(number)) == written and repr(number) == f"Surd({written})"
 
 
 def test_what_stands_under_the_roots() -> None:

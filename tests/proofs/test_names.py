@@ -136,7 +136,8 @@ class TestEveryKind:
     def test_another_family_is_refused_or_changes_no_word(self, name: str, tmp_path: Path) -> None:
         said = spoken(document_of(name), tmp_path)
         assert said[0] == 0
-        for family in (*check.FAMILIES, "Fitness", "", "fitnessforuse", None, ["FitnessForUse"], {}):
+        families: Any = (*check.FAMILIES, "Fitness", "", "fitnessforuse", None, ["FitnessForUse"], {})
+        for family in families:
             document = document_of(name)
             own = document["problem"]["family"] == family
             document["problem"]["family"] = family
@@ -159,20 +160,16 @@ def test_a_proof_at_a_cost_is_not_relabelled_as_one_of_targets(tmp_path: Path) -
     assert "rho = " in words and words.splitlines()[1][:28] == alone.splitlines()[1][:28]
 
 
-@pytest.mark.parametrize(
-    ("part", "added", "existing", "words"),
-    [
+def test_names_of_tables() -> None:
+    for part, added, existing, words in (
         (lambda all: all["problem"], "neighbours", None, "'problem', 'neighbours' means nothing there"),
         (lambda all: all["problem"]["tables"][0], "00", "0", "'00' is no number below 2"),
         (lambda all: all["problem"]["queries"], "values", "set 1", "'problem', 'queries', 'values' means nothing"),
-    ],
-    ids=["neighbours of tables", "an attribute of two numbers", "queries by the word for values"],
-)
-def test_names_of_tables(part: Any, added: str, existing: str | None, words: str) -> None:
-    document = document_of("fitness on tables")
-    part(document)[added] = "replace" if existing is None else part(document)[existing]
-    with pytest.raises(Refused, match=words):
-        check.check(document)
+    ):
+        document = document_of("fitness on tables")
+        part(document)[added] = "replace" if existing is None else part(document)[existing]
+        with pytest.raises(Refused, match=words):
+            check.check(document)
 
 
 def test_a_repeated_block_is_refused() -> None:

@@ -23,7 +23,6 @@ from dualmech import fast, reference
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused
-from dualmech.crosscheck.proofs.prove import provable
 from dualmech.crosscheck.proofs.texts import root_below, written
 from dualmech.solution import retold
 
@@ -172,11 +171,6 @@ class TestProofs:
         with pytest.raises(dm.errors.InputTypeError, match=r"answer must be a Solution of dualmech or a Judgement"):
             dm.prove(3)
 
-    def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(noise, "LARGEST", 1000)
-        with pytest.raises(dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
-            provable(dm.FitnessForUse(dm.workloads.prefix(8)))
-
     def test_noise_that_is_none_shows_nothing(self) -> None:
 
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
@@ -245,20 +239,15 @@ class TestFiles:
                     assert lower <= proof.upper and proof.lower <= upper
         assert refused > 100
 
-    @pytest.mark.parametrize(
-        ("place", "value", "words"),
-        [
+    def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
+        for place, value, words in (
             (("schema",), "dualmech.proof/9", "it is no .*; it was written by a newer dualmech"),
             (("schema",), "dualmech.proof/1", "it is no 'dualmech.proof/2' file$"),
-            (("schema",), "dualmech.proof/9x", "it is no 'dualmech.proof/2' file$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),
             (("problem",), None, "it has no 'problem'"),
-            (("claim",), [], "it has no 'claim'"),
-            (("problem", "kind"), "costs", "kind must be"),
             (("problem", "workload"), [], "workload must be rows"),
-            (("problem", "workload"), [["0x1p0"], []], "workload must be rows"),
             (("problem", "workload"), [["0x1p0"]], "numbers must be 1 numbers, got 4"),
             (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
             (("problem", "allowed"), "-0x1p0", "must be positive"),
@@ -268,21 +257,16 @@ class TestFiles:
             (("lower", "query_roots"), ["0x1p0"], "query_roots must be 4 numbers, got 1"),
             (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
             (("claim", "lower"), 1.75, "is no number"),
-            (("claim", "lower"), "1.75", "is no number"),
             (("claim", "lower"), "0x1p99999", "is no number"),
             (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is no number"),
             (("claim", "lower"), "nan", "is no number"),
             (("claim", "lower"), "0x1p1", "the lower bound claimed, 2, is above what is shown, 1.7"),
             (("claim", "upper"), "0x1p0", "the upper bound claimed, 1, is below what is shown, 1.7"),
-        ],
-    )
-    def test_what_is_no_proof_is_refused_with_the_reason(
-        self, proof: dm.Proof, place: tuple[str, ...], value: Any, words: str, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "proof.json"
-        path.write_text(json.dumps(_with(proof.document, place, value)))
-        with pytest.raises(dm.errors.CertificateError, match=words):
-            dm.verify(path)
+        ):
+            path = tmp_path / "proof.json"
+            path.write_text(json.dumps(_with(proof.document, place, value)))
+            with pytest.raises(dm.errors.CertificateError, match=words):
+                dm.verify(path)
 
     @pytest.mark.parametrize("text", ["", "[", "3", "null", "[" * 100_000, '{"schema": NaN}', "\x00"])
     def test_what_is_no_json_is_refused(self, text: str, tmp_path: Path) -> None:
@@ -330,21 +314,18 @@ class TestCommand:
         assert run("verify", path, "marginals:2x3:1", "--problem", "variance").exit_code == 3
         assert run("verify", path, "prefix:6", "--problem", "variance").exit_code == 3
 
-    @pytest.mark.parametrize(
-        ("asked", "other"),
-        [
+    def test_verify_takes_what_solve_takes(self, tmp_path: Path) -> None:
+        for asked, other in (
             ("marginals:2x3:1,2 --neighbours replace", "--neighbours add-remove"),
             ("prefix:4 --problem weighting --design haar", "--design tree"),
             ("prefix:4 --problem weighting --privacy pure", "--privacy approximate"),
             ("prefix:4 --problem variance --weights 2", "--weights 3"),
             ("marginals:2x3:0,1 --rho 1/2 --cap 0=3", "--cap 0=2"),
-        ],
-    )
-    def test_verify_takes_what_solve_takes(self, asked: str, other: str, tmp_path: Path) -> None:
-        path = str(tmp_path / "proof.json")
-        assert run("solve", *asked.split(), "--prove", path).exit_code == 0
-        assert run("verify", path, *asked.split()).exit_code == 0
-        assert run("verify", path, *asked.split()[:-2], *other.split()).exit_code == 3
+        ):
+            path = str(tmp_path / "proof.json")
+            assert run("solve", *asked.split(), "--prove", path).exit_code == 0
+            assert run("verify", path, *asked.split()).exit_code == 0
+            assert run("verify", path, *asked.split()[:-2], *other.split()).exit_code == 3
 
     def test_replaced_records_are_proven_on_a_matrix_alone(self) -> None:
         asked = "marginals:2x3:1,2 --neighbours replace --geometry blocks"
@@ -370,9 +351,3 @@ def test_roots_are_below_and_near(weight: Fraction | float) -> None:
     root = root_below(weight)
     assert Fraction(root) ** 2 <= weight
     assert weight < 1e-300 or weight < Fraction(math.nextafter(root, math.inf)) ** 2 * (1 + Fraction(1, 10**9))
-
-
-def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
-    fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)).save(tmp_path / "answer.npz")
-    with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
-        check.read(str(tmp_path / "answer.npz"))

@@ -68,17 +68,6 @@ class TestMarginals:
             np.testing.assert_array_equal(row, expected)
         assert workload.domain == domain and len(set(workload.names)) == len(workload)
 
-    @quick
-    @given(shapes, st.data())
-    def test_order_of_attributes_permutes_cells_and_queries(self, shape: list[int], data: st.DataObject) -> None:
-        sizes = {f"v{axis}": size for axis, size in enumerate(shape)}
-        order = data.draw(st.permutations(range(len(shape))))
-        turned = {f"v{axis}": shape[axis] for axis in order}
-        cells = np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
-        left = workloads.marginals(sizes, ways=[0, 1]).dense()[:, cells]
-        right = workloads.marginals(turned, ways=[0, 1]).dense()
-        assert sorted(map(tuple, left)) == sorted(map(tuple, right))
-
     def test_ways_and_sets_agree(self) -> None:
         domain = {"a": 2, "b": 3, "c": 2}
         by_ways = workloads.marginals(domain, ways=2)
@@ -92,30 +81,22 @@ class TestMarginals:
         assert workload.shape == (3 * 16 + 3 * 256, 4096)
         assert np.count_nonzero(workload.dense()) == 6 * 4096
 
-    @pytest.mark.parametrize(
-        ("keywords", "match"),
-        [
+    def test_refuses(self) -> None:
+        for keywords, match in (
             ({}, "exactly one"),
             ({"ways": 1, "sets": ["a"]}, "exactly one"),
-            ({"ways": ()}, "ways"),
             ({"ways": (1, 1)}, "distinct"),
             ({"ways": 3}, "ways"),
-            ({"ways": -1}, "ways"),
             ({"ways": 1.0}, "ways"),
-            ({"ways": True}, "ways"),
-            ({"ways": "1"}, "ways"),
             ({"sets": "a"}, "sets"),
-            ({"sets": 3}, "sets"),
             ({"sets": []}, "sets"),
             ({"sets": [1]}, "sets"),
             ({"sets": ["c"]}, "'c'"),
             ({"sets": [("a", "a")]}, "distinct"),
             ({"sets": [("a", "b"), ("b", "a")]}, "twice"),
-        ],
-    )
-    def test_refuses(self, keywords: dict, match: str) -> None:
-        with pytest.raises((InvalidInputError, InputTypeError), match=match):
-            workloads.marginals({"a": 2, "b": 2}, **keywords)
+        ):
+            with pytest.raises((InvalidInputError, InputTypeError), match=match):
+                workloads.marginals({"a": 2, "b": 2}, **keywords)
 
     @pytest.mark.parametrize("domain", [[], {}, [0], [2.5], 7, "ab", {"a": -1}, [("a", 2), ("a", 3)], None])
     def test_refuses_domains(self, domain: object) -> None:
@@ -157,12 +138,6 @@ class TestCensus:
             (" + " in name) == (group == "two or more races")
             for name, group in zip(workload.names[:67], workload.groups, strict=False)
         )
-
-    def test_pl94_is_made_of_marginals(self) -> None:
-        domain = workloads.pl94().domain
-        assert domain is not None
-        sets = [("voting-age",), ("ethnicity",), ("race",), ("voting-age", "ethnicity", "race")]
-        check(workloads.pl94(), workloads.marginals(domain, sets=sets).dense())
 
     @pytest.mark.parametrize(("ages", "adults"), [(116, True), (116, False), (19, True), (5, False), (1, False)])
     def test_age_pyramid_from_the_papers_text(self, ages: int, adults: bool) -> None:
