@@ -76,40 +76,6 @@ def test_the_dual_function_is_the_trace_norm(program: DenseDual) -> None:
 
 
 @programs
-@smoothings
-def test_gradient_against_differences(program: DenseDual, smoothing: float) -> None:
-    weights, h = weights_for(program), 1e-6
-    differences = [
-        (smoothed_value(program, weights + h * e, smoothing) - smoothed_value(program, weights - h * e, smoothing))
-        / (2 * h)
-        for e in np.eye(len(weights))
-    ]
-    np.testing.assert_allclose(at(program, weights, smoothing).gradient(), differences, rtol=1e-6)
-
-
-@programs
-@smoothings
-def test_hessian_against_differences(program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
-    weights, h = weights_for(program), 1e-5
-    spectrum = at(program, weights, smoothing)
-    differences = np.array(
-        [
-            (at(program, weights + h * e, smoothing).gradient() - at(program, weights - h * e, smoothing).gradient())
-            / (2 * h)
-            for e in np.eye(len(weights))
-        ]
-    )
-    expected = -weights * differences * weights[:, None]
-    lower = np.tril(spectrum.curvature(np.arange(len(weights))))
-    np.testing.assert_allclose(lower, np.tril(expected), rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-    np.testing.assert_allclose(spectrum.curvature_diagonal(), np.diag(lower), rtol=1e-12)
-    chosen = np.arange(0, len(weights), 2)
-    part = spectrum.curvature(chosen)
-    np.testing.assert_allclose(np.tril(part), np.tril(lower[np.ix_(chosen, chosen)]), rtol=1e-12)
-
-
-@programs
 @pytest.mark.parametrize("smoothing", [1e-3, 0.3, 10.0])
 def test_smoothed_value_is_a_maximum_over_n(program: DenseDual, smoothing: float) -> None:
     weights = weights_for(program)

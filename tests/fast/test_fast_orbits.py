@@ -49,10 +49,14 @@ def part(seed: int, queries: int, rank: int, groups: list[int], shares: bool = F
     return Part(program, numbers, each)
 
 
+SPARSE = DenseDual(
+    draws(3).standard_normal((6, 3)), sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))]))
+)
 PROGRAMS = {
     "blocks": OrbitProgram(
         (part(0, 5, 3, [0, 2, 3, 4, 5, 6, 7, 8]), part(3, 2, 2, [1, 2, 0, 8, 4])), diagonal(7, 4, 6, 5), 4, 6
     ),
+    "one, on sparse neighbours": OrbitProgram((Part(SPARSE, np.arange(11), np.ones(11)),), None, 5, 6),
     "tied": OrbitProgram((part(10, 6, 4, [0, 1, 1, 0, 2, 2, 3, 4, 2, 3], shares=True),), None, 2, 3),
     "tied, wide": OrbitProgram((part(20, 4, 3, [0, 1, 1, 0, 1, 2, 3, 2, 2], shares=True),), None, 2, 2),
     "rank one": OrbitProgram((), diagonal(30, 3, 4, 6), 3, 4),

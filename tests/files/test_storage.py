@@ -106,7 +106,9 @@ class TestLyingFiles:
             ({"tol": np.inf}, "tol"),
             ({"tol": -1.0}, "tol"),
         )
+        whole = path.read_bytes()
         for changes, words in cases:
+            path.write_bytes(whole)
             rewrite(path, changes)
             with pytest.raises(dm.errors.FileFormatError, match=words):
                 dm.load(path)
@@ -129,10 +131,11 @@ class TestLyingFiles:
         with pytest.raises(dm.errors.FileFormatError, match="'another'"):
             dm.load(path)
 
-    @pytest.mark.parametrize("path_", [None, 3, b"answer.npz"])
-    def test_what_is_no_path_is_said(self, path_: object) -> None:
-        with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
-            dm.load(path_)  # type: ignore[arg-type]
+    def test_what_is_no_path_is_said(self) -> None:
+        others: Any = (None, 3, b"answer.npz")
+        for other in others:
+            with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
+                dm.load(other)
 
     def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-100])
@@ -232,25 +235,13 @@ class TestComposed:
         cases: Any = (
             ("split", {"workload.queries": [0, 0, 0, -1]}, "must be over 3 values"),
             ("split", {"workload.queries": [0, 0, 2, -1]}, "needs 'workload.queries#2'"),
-            (
-                "split",
-                {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3},
-                "queries must be 4, one per attribute",
-            ),
+            ("split", {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3}, "queries must be 4, one per"),
             ("split", {"workload.queries": [0, 0, 1, -2]}, "must be a list of whole numbers from -1"),
             ("split", {"primal.shapes": [0, 0, 1, -1]}, r"shapes\[3\]"),
             ("split", {"primal.shapes": [0, 0], "primal.shapes.tuple": 2}, "shapes must be a sequence of 4 arrays"),
             ("split", {"primal.shapes#0": np.eye(3)}, "must have shape"),
-            (
-                "split",
-                {"dual.query_weights.queries#0": np.ones(3)},
-                r"query_weights\[0\] must be 4, one per query, got 3",
-            ),
-            (
-                "union",
-                {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4},
-                "queries must be 5, one per attribute of a table",
-            ),
+            ("split", {"dual.query_weights.queries#0": np.ones(3)}, r"query_weights\[0\] must be 4, one per query"),
+            ("union", {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4}, "queries must be 5, one"),
             ("union", {"workload.queries": [0, -1, 0, 1, 0]}, "must be over 6 values"),
             ("union", {"workload.queries": [0, -1, 0, 3, 2]}, "needs 'workload.queries#3'"),
             ("union", {"workload.queries#2.bases": np.eye(3)}, "must be over 6 values"),
@@ -262,11 +253,7 @@ class TestComposed:
             ("union", {"geometry": "split"}, "geometry 'split' takes"),
             ("union", {"geometry": "round"}, "geometry must be one of"),
             ("union", {"primal.levels": np.ones(99)}, "levels must be"),
-            (
-                "union",
-                {"primal.covariances": [0, 0], "primal.covariances.tuple": 2},
-                "covariances must be 5 items, got 2",
-            ),
+            ("union", {"primal.covariances": [0, 0], "primal.covariances.tuple": 2}, "must be 5 items, got 2"),
             ("union", {"primal.covariances": [0, 1, 2, 3, 7]}, "needs 'primal.covariances#7'"),
             ("union", {"primal.covariances#0": np.eye(2)}, "must have shape"),
             ("union", {"primal.bases#1": np.eye(2)}, "basis and covariance must have shapes"),

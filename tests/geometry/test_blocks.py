@@ -414,10 +414,7 @@ class TestStatement:
             ("orbits of cells", workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}})),
             ("searched for symmetries", workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}})),
             ("blocks in its tables", workloads.stack(workloads.marginals([2] * 21, ways=21))),
-            (
-                "entries in all its blocks",
-                workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in range(2)}}),
-            ),
+            ("entries in all", workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in (0, 1)}})),
         )
         for message, workload in cases:
             for kind in (dm.FitnessForUse, dm.TotalVariance):

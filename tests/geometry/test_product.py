@@ -281,6 +281,7 @@ class TestMechanism:
 
 
 TWICE: dm.Workload = dm.workloads.kron(PREFIXES, PREFIXES)
+SUMS, SINGLE = dm.TotalVariance(TWICE).geometry, dm.duals.VarianceDual([np.ones(3)])
 EXACT: dm.LinearGaussianMechanism = dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0.0]))
 
 
@@ -316,21 +317,12 @@ class TestWorkload:
             (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (r"^factors\[0\]: .* 3 numbers, got", lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0))),
             (r"^factors\[1\]: .*got 'height'", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
-            (
-                r"^factors\[1\]: weights",
-                lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry),
-            ),
+            (r"^factors\[1\]: weights", lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=SUMS)),
             ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
-            (
-                "a basis and a matrix of neighbours are for",
-                lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
-            ),
+            ("a basis and a matrix", lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product")),
             ("primal must have 2 items", lambda: dm.FitnessForUse(TWICE).feasible([np.eye(3)])),
             ("primal must be a sequence", lambda: dm.FitnessForUse(TWICE).feasible(3)),
-            (
-                "neighbour_weights must have 2 items",
-                lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, dm.duals.VarianceDual([np.ones(3)])),
-            ),
+            ("neighbour_weights must have 2 items", lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, SINGLE)),
             ("factors are of geometry 'product'", lambda: dm.FitnessForUse(PREFIXES).factors),
         ):
             with pytest.raises(dm.errors.DualmechError, match=message):

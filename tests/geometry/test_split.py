@@ -136,30 +136,21 @@ class TestJudge:
         assert problem.certify(larger, dual).feasible
 
     def test_weights_of_other_shapes_are_refused(self) -> None:
-        for message, dual in (
-            (
-                "FitnessDual of dualmech|must be dualmech.duals.SplitWeights",
-                dm.duals.FitnessDual((np.ones(6),) * 3, np.ones(6)),
-            ),
-            ("FitnessDual of dualmech|must be dualmech.duals.SplitWeights", np.ones(3)),
-            (
-                "neighbour_weights must be a sequence of 3 arrays",
-                dm.duals.FitnessDual(np.ones(11), dm.duals.SplitWeights((np.ones(6),) * 3, np.ones(6))),
-            ),
-            (
-                r"neighbour_weights\[1\] must be 2, one per value, got 6",
-                dm.duals.FitnessDual((np.ones(6),) * 3, dm.duals.SplitWeights((np.ones(6),) * 3, np.ones(6))),
-            ),
-            (
-                "table_weights must be 6",
-                dm.duals.FitnessDual(
-                    tuple(map(np.ones, (6, 2, 3))), dm.duals.SplitWeights(tuple(map(np.ones, (6, 2, 3))), np.ones(5))
-                ),
-            ),
-        ):
-            point = random_point(PREFIXES, np.random.default_rng(0))
+        point = random_point(PREFIXES, np.random.default_rng(0))
+        kinds = "FitnessDual of dualmech|must be dualmech.duals.SplitWeights"
+        sixes, right = (np.ones(6),) * 3, tuple(map(np.ones, (6, 2, 3)))
+        cases: Any = (
+            (kinds, sixes, np.ones(6)),
+            ("neighbour_weights must be a sequence of 3 arrays", np.ones(11), dm.duals.SplitWeights(sixes, np.ones(6))),
+            (r"neighbour_weights\[1\] must be 2, one per v", sixes, dm.duals.SplitWeights(sixes, np.ones(6))),
+            ("table_weights must be 6", right, dm.duals.SplitWeights(right, np.ones(5))),
+        )
+        for message, *parts in cases:
             with pytest.raises(dm.errors.DualmechError, match=message):
-                split(PREFIXES).certify(point, dual)
+                split(PREFIXES).certify(point, dm.duals.FitnessDual(*parts))
+        other: Any = np.ones(3)
+        with pytest.raises(dm.errors.DualmechError, match=kinds):
+            split(PREFIXES).certify(point, other)
 
 
 class TestSolver:
@@ -240,7 +231,7 @@ class TestMechanism:
             ("'height' is not in the domain", lambda made: made.recombine({}, ["height"])),
             (
                 "positive definite",
-                lambda made: dm.SplitMechanism(PREFIXES, [np.zeros((n, n)) for n in (6, 2, 3)], [1.0] * 7),
+                lambda made: dm.SplitMechanism(PREFIXES, [0 * np.eye(n) for n in (6, 2, 3)], [1] * 7),
             ),
             ("noise must have 7 levels", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(n) for n in (6, 2, 3)], [1])),
             ("shapes must be a sequence of 3", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7)),

@@ -222,26 +222,16 @@ class TestMany:
 
     def test_auto_takes_what_was_measured_to_be_faster(self) -> None:
         rng = np.random.default_rng(0)
-        numbers: dict[str, Any] = {
-            "equal": lambda count: 2.0,
-            "smooth": lambda count: np.linspace(1, 2, count),
-            "random": lambda count: rng.uniform(0.5, 2, count),
-            "wild": lambda count: np.exp(rng.normal(0, 2, count)),
-        }
-        measured: dict[Any, tuple[int, int]] = {
-            (dm.FitnessForUse, "equal"): (64, 96),
-            (dm.FitnessForUse, "smooth"): (64, 192),
-            (dm.FitnessForUse, "random"): (96, 192),
-            (dm.FitnessForUse, "wild"): (96, 192),
-            (dm.TotalVariance, "equal"): (64, 96),
-            (dm.TotalVariance, "smooth"): (64, 96),
-            (dm.TotalVariance, "random"): (64, 96),
-            (dm.TotalVariance, "wild"): (64, 192),
-        }
-        for (family, kind), (below, above) in measured.items():
+        for family, make, below, above in (
+            (dm.FitnessForUse, lambda count: 2.0, 64, 96),
+            (dm.FitnessForUse, lambda count: np.linspace(1, 2, count), 64, 192),
+            (dm.FitnessForUse, lambda count: np.exp(rng.normal(0, 2, count)), 96, 192),
+            (dm.TotalVariance, lambda count: rng.uniform(0.5, 2, count), 64, 96),
+            (dm.TotalVariance, lambda count: np.exp(rng.normal(0, 2, count)), 64, 192),
+        ):
             for count, name in ((below, "dense"), (above, "stream")):
-                problem = family(dm.workloads.prefix(count), numbers[kind](count))
-                assert problem.geometry.name == name, (family, kind, count)
+                problem: Any = family(dm.workloads.prefix(count), make(count))
+                assert problem.geometry.name == name, (family, count)
 
     def test_auto_takes_a_stream_where_a_matrix_holds_no_entry_so_small(self) -> None:
         for count, decay in ((256, 0.5), (1024, 0.9)):

@@ -245,22 +245,17 @@ class TestSpecification:
         assert dm.Specification.of(specification(records=records, neighbours="add-remove:9")).neighbours.members == 9
 
     def test_bounds_that_promise_nothing_are_refused(self) -> None:
+        bound = {"person": "tailnum", "at_most": 3}
         for changed, told in (
             ({"records": {"person": "tailnum"}}, "needs one of records.at_most, .* and records.check = true"),
-            ({"records": {"person": "tailnum", "at_most": 3, "check": True}}, "needs one of records.at_most"),
+            ({"records": bound | {"check": True}}, "needs one of records.at_most"),
             ({"records": {"at_most": 3}}, "records.at_most, .* need records.person"),
-            ({"records": {"person": "tailnum", "at_most": 0}}, "at_most must be"),
-            ({"records": {"person": "tailnum", "at_most": 3, "per": "year"}}, "must name an attribute of the domain"),
-            ({"records": {"person": "tailnum", "at_most": 3, "count": "tailnum"}}, "count must be another column"),
+            ({"records": bound | {"at_most": 0}}, "at_most must be"),
+            ({"records": bound | {"per": "year"}}, "must name an attribute of the domain"),
+            ({"records": bound | {"count": "tailnum"}}, "count must be another column"),
             ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per goes with"),
-            (
-                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "add-remove:2"},
-                "must protect .*add-remove:3",
-            ),
-            (
-                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "replace:3"},
-                "must protect .*add-remove:3",
-            ),
+            ({"records": bound, "neighbours": "add-remove:2"}, "must protect .*add-remove:3"),
+            ({"records": bound, "neighbours": "replace:3"}, "must protect .*add-remove:3"),
         ):
             with pytest.raises(dm.errors.DualmechError, match=told):
                 dm.Specification.of(specification(**changed))
@@ -272,7 +267,7 @@ class TestSpecification:
             (
                 "contributions:month:1:2",
                 [("N1", month, "ATL") for month in (1, 2, 3)],
-                "has records in 3 values of 'month', more than the 2",
+                "has records in 3 values of 'month'",
             ),
         ):
             records = {"person": "tailnum", "check": True}

@@ -204,7 +204,7 @@ class TestArrays:
         for frame, told in (
             (
                 named.rename(columns={"c": "d"}),
-                "columns of records must name the attribute 'c', got ['a', 'b, or\\nso', 'd']",
+                "columns of records must name the attribute 'c', got ['a', 'b, or\\nso'",
             ),
             (named[["a", "c", *DOMAIN.names[:2]]], "columns of records must name the attribute 'a' once"),
             (named.assign(c=[0, 0, 3]), "record 3: 'c' must be a whole number from 0 to 2, got 3"),

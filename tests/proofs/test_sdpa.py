@@ -243,13 +243,13 @@ def test_stages_of_a_refinement_are_solved_from_their_files(number: int) -> None
 @pytest.mark.parametrize(
     ("name", "formulation"),
     [
+        *(("weighting", "inv_pos"), ("weighting-pure", "power"), ("tables", "matrix_frac"), ("local-worst", "socp")),
         *(
-            ("weighting", "inv_pos"),
-            ("weighting-pure", "power"),
-            ("tables", "matrix_frac"),
             ("common-rank-one", "dual"),
+            ("common-random-3", "dual"),
+            ("local-average", "socp"),
+            ("local-average", "dual"),
         ),
-        *(("common-random-3", "dual"), ("local-average", "socp"), ("local-average", "dual"), ("local-worst", "socp")),
     ],
 )
 def test_another_formulation_is_another_file_with_the_same_optimum(name: str, formulation: str) -> None:
