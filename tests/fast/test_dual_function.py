@@ -45,7 +45,6 @@ def dense_moves(program: DenseDual) -> Array:
 
 
 def squares(program: DenseDual, weights: Array) -> tuple[Array, Array]:
-    """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
     return first, np.asarray(program.queries).T * weights[neighbours:] @ np.asarray(program.queries)

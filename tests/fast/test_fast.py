@@ -81,8 +81,6 @@ class TestNastyCases:
 
 
 class TestBudgets:
-    """Eigendecompositions at most, and the optimum where it is known."""
-
     @pytest.mark.parametrize(
         ("workload", "spread", "tol", "most", "optimum"),
         [

@@ -207,8 +207,6 @@ def test_an_ascent_starts_where_another_ended() -> None:
 
 
 class TestMirrored:
-    """Queries whose mirror images are asked as well: two programs of half the size, and the same answer."""
-
     @pytest.fixture(autouse=True)
     def always_stepped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)

@@ -119,7 +119,6 @@ class TestHalves:
 
 
 def meet(one: Any, other: Any) -> bool:
-    """Whether two certified answers have intervals in common."""
     certified = one.status is dm.Status.CERTIFIED and other.status is dm.Status.CERTIFIED
     return bool(
         certified

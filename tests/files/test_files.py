@@ -42,7 +42,6 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def refused(path: Path, match: str = ".") -> None:
-    """Every reader of workloads says what is wrong in one line that names the file."""
     with pytest.raises(FileFormatError, match=match) as caught:
         files.read_workload(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)

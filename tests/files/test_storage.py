@@ -184,8 +184,6 @@ def composed(kind: str, tol: float = 1.0) -> dm.Solution:
 
 
 class TestComposed:
-    """Solutions on other geometries than a dense one."""
-
     @pytest.mark.parametrize("kind", COMPOSED)
     def test_round_trip_keeps_the_answer_and_its_certificate(self, kind: str, tmp_path: Path) -> None:
         answer = composed(kind)

@@ -23,7 +23,6 @@ seeds = st.integers(0, 10_000)
 
 
 def unsigned(row: Any) -> tuple[float, ...]:
-    """A query or its negative, whichever is larger."""
     entries = tuple(float(entry) + 0.0 for entry in row)
     return max(entries, tuple(-entry + 0.0 for entry in entries))
 
@@ -147,7 +146,6 @@ class TestFrames:
 
 
 def translates(base: Array) -> list[Array]:
-    """All translates, one by one, until the base or its negative comes again."""
     found = [np.array(base)]
     for _ in base[1:]:
         turned = np.concatenate([found[-1][-1:], found[-1][:-1]])

@@ -31,7 +31,6 @@ def random_tables(seed: int) -> dm.workloads.MarginalWorkload:
 
 
 def spread(workload: dm.workloads.MarginalWorkload, values: Array) -> Array:
-    """A number per table, repeated for its cells."""
     return np.repeat(values, workload.table_cells.astype(int))
 
 

@@ -25,7 +25,6 @@ DECAYS = st.sampled_from([1.0, 0.9, 0.25])
 
 
 def by_matrix(strategy: Any, decay: float) -> tuple[Any, Any]:
-    """Return costs and variances by solving with the matrix."""
     matrix, sums = strategy.matrix(), dm.workloads.decayed_sums(strategy.steps, decay).matrix
     noise = np.linalg.solve(matrix.T, sums.T).T
     return np.sum(matrix**2, axis=0), np.sum(noise**2, axis=1)
@@ -144,8 +143,6 @@ def cancelling(seed: int, size: float) -> Buffered:
 
 
 class TestBuffers:
-    """Coefficients that are sums of numbers which cancel, against those in fractions."""
-
     @pytest.mark.parametrize(("size", "seed"), [(1.0, 0), (1.0, 1), (1e6, 2), (1e6, 3), (1e12, 4), (1e12, 5)])
     def test_what_the_sums_lose_is_in_costs_and_variances(self, seed: int, size: float) -> None:
         strategy = cancelling(seed, size)

@@ -47,7 +47,6 @@ class Case:
         return np.asarray(self.differences.T @ self.inverse @ self.differences + shift * np.diag(self.weights))
 
     def squares(self) -> Array:
-        """Return M."""
         half = np.sqrt(self.weights)[:, None] * np.linalg.inv(self.differences)
         return np.asarray(half @ np.linalg.inv(self.inverse) @ half.T)
 

@@ -322,8 +322,6 @@ def random_tables(seed: int) -> tuple[dm.workloads.TableWorkload, Array]:
 
 
 class TestTwoGeometries:
-    """The same problem on two geometries: what both prove of it meets, and each judges the other's answer."""
-
     @quick
     @given(seeds)
     def test_blocks_and_split_meet_a_matrix(self, seed: int) -> None:

@@ -35,7 +35,6 @@ def small_limits() -> Iterator[None]:
 
 
 def both(rule: Any, lacking: int, decay: float) -> tuple[EpochStream, Epochs]:
-    """Return the same sums and persons without a matrix, and with one."""
     steps = rule.times * rule.separation - min(lacking, rule.separation - 1)
     sums = dm.workloads.decayed_sums(steps, decay)
     written: Any = dm.TotalVariance(sums, neighbours=rule, geometry="epochs").geometry
@@ -43,7 +42,6 @@ def both(rule: Any, lacking: int, decay: float) -> tuple[EpochStream, Epochs]:
 
 
 def names(answer: Any) -> tuple[str, str]:
-    """Return the status, and the name of the geometry's class."""
     return answer.status.name, type(answer.problem.geometry).__name__
 
 

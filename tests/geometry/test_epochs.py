@@ -22,7 +22,6 @@ SIZES = st.tuples(st.integers(2, 5), st.integers(1, 4), st.integers(0, 3))
 
 
 def rule_of(sizes: tuple[int, int, int]) -> tuple[int, str]:
-    """Return a number of steps and the rule of the persons on them."""
     times, separation, lacking = sizes
     return times * separation - min(lacking, separation - 1), f"participation:{times}:{separation}"
 

@@ -60,7 +60,6 @@ def random_variance(seed: int) -> dm.TotalVariance:
 
 
 def written_out(problem: Any) -> Any:
-    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 

@@ -19,8 +19,6 @@ def stated(cells: int, geometry: str = "stream", weights: float = 1.0) -> dm.Tot
 
 
 class TestWorkloads:
-    """What a workload is asked for, by formulas and by the matrix."""
-
     @pytest.mark.parametrize("make", [dm.workloads.all_range, dm.workloads.sines])
     @pytest.mark.parametrize("cells", [1, 2, 9])
     def test_they_answer_as_their_matrix_does(self, make: Callable[[int], dm.Workload], cells: int) -> None:

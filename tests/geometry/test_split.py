@@ -49,7 +49,6 @@ def random_problem(seed: int) -> dm.FitnessForUse:
 
 
 def written_out(problem: Any) -> Any:
-    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 

@@ -271,8 +271,6 @@ def pair() -> tuple[Any, dm.Solution, dm.Solution]:
 
 
 class TestByTheMatrix:
-    """What a dense answer can do, and a stream does by the matrix of its noise."""
-
     def test_a_covariance_is_judged_as_on_a_matrix(self, pair: Any) -> None:
         stream, answer, other = pair
         for problem, twin in ((stream, other.problem), *_of_ranges()):

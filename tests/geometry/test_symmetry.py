@@ -21,7 +21,6 @@ from dualmech.geometry.orbits import averages
 
 
 def closed_under(rows: np.ndarray, permutations: list[np.ndarray]) -> np.ndarray:
-    """Add the images of rows until there are no more."""
     found = {tuple(row) for row in rows}
     queue = list(found)
     while queue:

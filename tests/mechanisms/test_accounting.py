@@ -21,7 +21,6 @@ ACCURACY = 1e-10
 
 
 def powers(low: float, high: float) -> st.SearchStrategy[float]:
-    """Numbers spread evenly over the decades."""
     return st.floats(low, high).map(lambda exponent: 10.0**exponent)
 
 
@@ -53,7 +52,6 @@ def exact_zcdp_log_delta(rho: float, epsilon: float) -> mp.mpf:
 
 
 def relative_error(log_value: float, exact: mp.mpf) -> float:
-    """Relative error of δ given its logarithm."""
     return float(abs(mp.expm1(mp.mpf(log_value) - exact)))
 
 

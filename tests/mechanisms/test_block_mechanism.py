@@ -86,7 +86,6 @@ def product_query(workload: dm.workloads.UnionWorkload, rng: np.random.Generator
 
 
 def records_of(workload: dm.workloads.UnionWorkload) -> tuple[Any, Array]:
-    """Return 40 records, and the cells they fall in."""
     assert workload.domain is not None
     shape = workload.domain.shape
     codes = np.random.default_rng(1).integers(0, shape, (40, len(shape)))
@@ -387,8 +386,6 @@ class TestComponents:
 
 
 class TestNeighbours:
-    """A mechanism knows whom it protects: as it is made, scaled, composed, written out and kept."""
-
     @pytest.mark.parametrize(
         ("asked", "rule"),
         [
@@ -419,8 +416,6 @@ class TestNeighbours:
 
 
 class TestFreeBudget:
-    """What is left to each kind of neighbours is what the equivalent mechanism on the cells leaves to each of them."""
-
     @pytest.mark.parametrize("name", UNIONS)
     def test_a_class_of_cells_has_what_its_cells_have(self, name: str) -> None:
         made = mechanism_of(name)

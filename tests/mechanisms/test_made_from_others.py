@@ -214,7 +214,6 @@ def test_products(correlation: float) -> None:
 
 
 def steps() -> Iterator[tuple[str, Any, Rows]]:
-    """Yield causal mechanisms with their exact cost matrices."""
     rows, scales, decays = np.array([1e-4, 3.0, 1e5, 0.7]), np.array([3.0, -0.3]), np.array([1.0, 0.7])
     series = np.array([1.0, 0.3, -0.2])
     divisors = [sum(Fraction(a) * Fraction(d) ** i for a, d in zip(scales, decays, strict=True)) for i in range(4)]

@@ -32,7 +32,6 @@ def random_mechanisms(seed: int, count: int) -> list[dm.BlockMechanism]:
 
 
 def shared(*mechanisms: dm.BlockMechanism) -> dm.BlockMechanism:
-    """What several mechanisms have in common."""
     return fast.solve(dm.CommonMechanism(mechanisms)).mechanism
 
 
@@ -191,7 +190,6 @@ class TestFiles:
 
 
 def silent(mechanism: dm.BlockMechanism) -> dict[tuple[int, ...], Array]:
-    """Residuals of no records, without any noise."""
     sizes = mechanism.domain.shape
     return {axes: np.zeros(tuple(sizes[axis] for axis in axes)) for axes in mechanism.noise}
 

@@ -217,8 +217,6 @@ class TestArrays:
 
 
 class TestTypes:
-    """What values of frames are, on every kind of attribute: as the text of a file, or refused."""
-
     @pytest.mark.parametrize(
         ("attribute", "value", "code"),
         [

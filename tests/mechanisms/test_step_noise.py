@@ -272,8 +272,6 @@ class TestRefused:
 
 
 class TestOtherArrays:
-    """The same rows by arrays of other libraries, from the same independent numbers."""
-
     @staticmethod
     def check(made: Callable[[Array], Any]) -> None:
         pytest.importorskip("array_api_compat")

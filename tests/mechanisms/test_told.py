@@ -323,8 +323,6 @@ class TestStreams:
 
 
 class TestRefused:
-    """What rounding hides is refused, not told."""
-
     def test_rows_that_hardly_differ(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
         for told in (mechanism.variances, mechanism.covariance):

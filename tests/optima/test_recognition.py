@@ -45,7 +45,6 @@ def test_a_fourth_root_is_too_many() -> None:
 
 
 def cube_root(number: int) -> int:
-    """Return the cube root of a number in units, by bisection."""
     low, high = 0, number * ONE
     while low < high:
         middle = (low + high + 1) // 2

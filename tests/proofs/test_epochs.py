@@ -40,7 +40,6 @@ def rows_no_longer_than_1(rng: np.random.Generator, steps: int) -> Array:
 def of_phases(
     rng: np.random.Generator, parts: str, phases: list[range], upper: dict[str, Any], lower: dict[str, Any]
 ) -> None:
-    """Add what a file has of each phase."""
     if parts == "vectors":
         upper["phases"] = [
             {"diagonal": small(rng, 1, len(steps)), "root": small(rng, len(steps), 2)} for steps in phases

@@ -38,7 +38,6 @@ def shown(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any])
 
 
 def holds(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> None:
-    """Whatever is not refused is an interval."""
     try:
         least, most = shown(problem, upper, lower)
     except Refused:
@@ -180,8 +179,6 @@ def prove(problem: Any, tol: float = 1e-9) -> dm.Proof:
 
 
 class TestKnownOptima:
-    """Closed forms lie in the proven intervals, which are narrow."""
-
     @pytest.mark.parametrize(("types", "epsilon"), [(2, 1.0), (3, 0.1), (5, 3.0), (8, 1.0)])
     def test_histograms_of_local_privacy(self, types: int, epsilon: float) -> None:
         with mpmath.workdps(40):

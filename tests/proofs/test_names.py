@@ -76,7 +76,6 @@ def document_of(name: str) -> Document:
 
 
 def parts_of(given: Any) -> Iterator[Document]:
-    """Yield all parts of a document, itself first."""
     if isinstance(given, dict):
         yield given
     if isinstance(given, dict | list):
@@ -85,7 +84,6 @@ def parts_of(given: Any) -> Iterator[Document]:
 
 
 def spoken(document: Document, tmp_path: Path) -> tuple[int, str]:
-    """Return the exit status of the command, and what it says."""
     path = tmp_path / "proof.json"
     path.write_text(json.dumps(document))
     result = run("verify", path)

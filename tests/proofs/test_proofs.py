@@ -53,7 +53,6 @@ def matrices(rows: int, columns: int) -> st.SearchStrategy[list[list[int]]]:
 
 
 def document(kind: str, workload: Any, numbers: Any, upper: Any, lower: Any, neighbours: Any = None) -> dict[str, Any]:
-    """Return a file of whole numbers as they are given."""
     stated = {"kind": kind, "workload": workload, "neighbours": neighbours, "numbers": numbers, "allowed": 1}
     shown = {
         "upper": dict(zip(("strategy", "inverse"), upper, strict=True)),
@@ -185,7 +184,6 @@ def proof() -> dm.Proof:
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the place of every number of a document."""
     if isinstance(node, dict | list):
         items = node.items() if isinstance(node, dict) else enumerate(node)
         return [place for key, each in items for place in _places(each, (*path, key))]

@@ -206,7 +206,6 @@ def invertible(draw: Any, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 
 
 def workload_of(problem: dict[str, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return all queries as a matrix, and the table of each."""
     rows = []
     for table in problem["tables"]:
         factors = []

@@ -108,7 +108,6 @@ def values_of(workload: UnionWorkload) -> dict[str, list[Any]]:
 
 
 def lines(workload: UnionWorkload) -> Counter[str]:
-    """Return the number of lines of each published table."""
     counts: Counter[str] = Counter()
     for table in workload.tables:
         counts[census.published(table.name)[0]] += math.prod(workload.table_shape(table))

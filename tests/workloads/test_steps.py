@@ -19,7 +19,6 @@ from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
 
 @pytest.fixture(autouse=True)
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take steps however few entries there are."""
     monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
     monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
 
