@@ -84,12 +84,10 @@ class TestRules:
         assert answer is not None and answer.index == wanted
         assert seen == list(range(min(wanted, 1) + 1))
 
-    def test_a_rule_can_stop(self) -> None:
+    def test_a_rule_can_stop_and_cannot_go_on_after_the_last_stage(self) -> None:
         release = opened()
         assert release.run(lambda stage, answers: np.array([STOP])) is None
         assert release.finished and release.answers.shape == (1,)
-
-    def test_a_rule_cannot_go_on_after_the_last_stage(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="rule must choose"):
             opened().run(lambda stage, answers: np.array([GO_ON]))
 
@@ -171,12 +169,10 @@ class TestThreads:
         threads[0].join()
         return release, outcomes
 
-    def test_a_choice_waits_for_a_stage_and_sees_it(self) -> None:
+    def test_a_choice_and_a_stage_wait_for_a_stage(self) -> None:
         release, (stage, choice) = self.during_a_step(lambda each: each.advance(), lambda each: each.choose(2))
         assert release.stage == 1 and release.chosen == choice.index == 2
         np.testing.assert_allclose(stage, CHAIN.stages[1].known.query_matrix @ DATA)
-
-    def test_two_stages_run_in_order(self) -> None:
         release, (stage, refused) = self.during_a_step(lambda each: each.advance(), lambda each: each.advance())
         assert release.stage == 1 and not release.finished and len(stage)
         assert isinstance(refused, dm.errors.ReleaseOrderError) and "was the last" in str(refused)

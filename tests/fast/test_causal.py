@@ -208,7 +208,7 @@ class TestDistances:
             assert within in repr(found) and within in found._repr_html_()
 
 
-def test_other_classes_are_refused_by_name() -> None:
+def test_other_classes_and_problems_are_refused_by_name() -> None:
     for within, words in (
         ("banded", "within must be banded:BANDS"),
         ("banded:0", "within must be banded:BANDS"),
@@ -221,9 +221,6 @@ def test_other_classes_are_refused_by_name() -> None:
         problem = dm.TotalVariance(dm.workloads.prefix(12), neighbours="participation:3:4")
         with pytest.raises(dm.errors.InvalidInputError, match=words):
             fast.strategy(problem, within)
-
-
-def test_other_problems_are_refused_by_name() -> None:
     sums = dm.workloads.prefix(12)
     with pytest.raises(dm.errors.InputTypeError, match="problem must be FitnessForUse"):
         fast.strategy(dm.QueryWeighting(sums, np.eye(12)), "banded:2")  # type: ignore[arg-type]

@@ -95,21 +95,6 @@ def test_smoothed_value_is_a_maximum_over_n(program: DenseDual, smoothing: float
         assert value(best + step) <= value(best) + 1e-12
 
 
-@programs
-@smoothings
-def test_primal_point_has_the_gains(program: DenseDual, smoothing: float) -> None:
-    weights = weights_for(program)
-    moves, spectrum = dense_moves(program), at(program, weights, smoothing)
-    covariance = spectrum.covariance()
-    costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
-    variances = np.diag(program.queries @ covariance @ np.asarray(program.queries).T)
-    np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
-    assert spectrum.objective == pytest.approx(costs.max() * variances.max(), rel=1e-9)
-    if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
-        first, last = squares(program, weights)
-        np.testing.assert_allclose(covariance @ last @ covariance, first, rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_solver_and_judge_agree_on_both_sides_of_any_weights(seed: int) -> None:
     rng = draws(seed)

@@ -80,39 +80,37 @@ class TestNastyCases:
         assert two.objective == pytest.approx(2.0**80 * one.objective, rel=1e-6)
 
 
-class TestBudgets:
-    @pytest.mark.parametrize(
-        ("workload", "spread", "tol", "most", "optimum"),
-        [
-            (dm.workloads.prefix(64), 0.0, 1e-6, 25, 4.45787),
-            (dm.workloads.prefix(64), 0.0, 1e-9, 40, 4.45787),
-            (dm.workloads.pl94(), 0.0, 1e-6, 12, 3.01343),
-            (dm.workloads.age_pyramid(), 0.0, 1e-6, 30, None),
-            (dm.workloads.age_pyramid(adults=False), 0.0, 1e-6, 30, 6.9975),
-            (dm.workloads.random_range(128, 256, rng=0), 9.0, 1e-6, 150, None),
-        ],
-    )
-    def test_eigendecompositions(self, workload: Any, spread: float, tol: float, most: int, optimum: Any) -> None:
-        targets = 1 + spread * np.random.default_rng(1).uniform(size=len(workload))
-        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=tol)
-        check(answer, tol)
-        assert answer.iterations <= most
-        assert answer.iterations == answer.history[-1].iteration >= len(answer.history)
-        if optimum is not None:
-            assert answer.objective == pytest.approx(optimum, rel=2e-6, abs=5e-5 if optimum > 6 else 5e-6)
+@pytest.mark.parametrize(
+    ("workload", "spread", "tol", "most", "optimum"),
+    [
+        (dm.workloads.prefix(64), 0.0, 1e-6, 25, 4.45787),
+        (dm.workloads.prefix(64), 0.0, 1e-9, 40, 4.45787),
+        (dm.workloads.pl94(), 0.0, 1e-6, 12, 3.01343),
+        (dm.workloads.age_pyramid(), 0.0, 1e-6, 30, None),
+        (dm.workloads.age_pyramid(adults=False), 0.0, 1e-6, 30, 6.9975),
+        (dm.workloads.random_range(128, 256, rng=0), 9.0, 1e-6, 150, None),
+    ],
+)
+def test_eigendecompositions(workload: Any, spread: float, tol: float, most: int, optimum: Any) -> None:
+    targets = 1 + spread * np.random.default_rng(1).uniform(size=len(workload))
+    answer = fast.solve(dm.FitnessForUse(workload, targets), tol=tol)
+    check(answer, tol)
+    assert answer.iterations <= most
+    assert answer.iterations == answer.history[-1].iteration >= len(answer.history)
+    if optimum is not None:
+        assert answer.objective == pytest.approx(optimum, rel=2e-6, abs=5e-5 if optimum > 6 else 5e-6)
 
 
-class TestFixedPoint:
-    @pytest.mark.parametrize("case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"])
-    def test_no_step_lowers_the_bound(self, case: str) -> None:
-        program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
-        neighbours, queries, _ = program.sizes
-        weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
-        state = ascent.FixedPointState(program.at(weights))
-        for _ in range(40):
-            following = ascent.fixed_point_step(program, state)
-            assert following.point.lower_bound >= state.point.lower_bound * (1 - 1e-12)
-            state = following
+@pytest.mark.parametrize("case", ["tall", "rank-deficient", "signs", "ranges", "one replaced", "any neighbours"])
+def test_no_step_lowers_the_bound(case: str) -> None:
+    program = Reduction.of((stated := problem(*GENTLE[case])).geometry, stated.targets).program
+    neighbours, queries, _ = program.sizes
+    weights = np.append(np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries))
+    state = ascent.FixedPointState(program.at(weights))
+    for _ in range(40):
+        following = ascent.fixed_point_step(program, state)
+        assert following.point.lower_bound >= state.point.lower_bound * (1 - 1e-12)
+        state = following
 
 
 class TestOptions:
@@ -156,7 +154,7 @@ class TestOptions:
                 with pytest.raises(dm.errors.DualmechError, match=f"^{name} must be a positive number, got {got}$"):
                     fast.solve(self.stated, **{name: value})
 
-    def test_a_start_of_another_kind_is_refused_by_its_type(self) -> None:
+    def test_starts_of_another_kind_or_geometry_are_refused(self) -> None:
         for problem in (
             dm.FitnessForUse(dm.workloads.prefix(3)),
             dm.FitnessForUse(dm.workloads.circular_ranges(3)),
@@ -168,8 +166,6 @@ class TestOptions:
                 said = rf"start must be a Solution of dualmech or a Judgement, got {type(start).__name__}"
                 with pytest.raises(dm.errors.InputTypeError, match=said):
                     fast.solve(problem, start=start)
-
-    def test_a_start_on_another_geometry_is_refused_by_both_names(self) -> None:
         tables = dm.workloads.marginals([2, 3], ways=(1, 2))
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problems = {name: kind(tables, geometry=name) for name in ("dense", "blocks")}
@@ -178,13 +174,11 @@ class TestOptions:
                 with pytest.raises(dm.errors.InvalidInputError, match=said):
                     fast.solve(problems[here], start=fast.solve(problems[there]))
 
-    def test_an_unknown_option_is_answered_with_those_that_there_are(self) -> None:
+    def test_other_options_and_problems_are_refused_by_name(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(3))
         known = "method, tol, start, orbits, max_iterations, time_limit, callback, verbose, threads"
         with pytest.raises(dm.errors.InputTypeError, match=f"no option 'colour', it has {known}$"):
             fast.solve(problem, colour=3)  # type: ignore[call-arg]
-
-    def test_options_for_other_problems_are_refused_by_name(self) -> None:
         for problem, option in (
             (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)), "start"),
             (dm.NonnegativeEstimate(dm.workloads.prefix(3), [1.0, 2.0, 3.0]), "start"),
@@ -196,8 +190,6 @@ class TestOptions:
                 dm.errors.InputTypeError, match=f"option {option!r} is not for {type(problem).__name__}"
             ):
                 fast.solve(problem, **given)
-
-    def test_other_problems_are_refused(self) -> None:
         others: Any = (None, 3, dm.workloads.prefix(3), np.eye(2))
         for other in others:
             with pytest.raises(dm.errors.InputTypeError, match="problem"):

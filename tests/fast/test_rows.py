@@ -65,10 +65,16 @@ class TestSteps:
             ):
                 np.testing.assert_allclose(left, right, atol=1e-10)
 
-    def test_only_where_they_are_few(self) -> None:
+    def test_only_where_they_are_few_and_targets_near(self) -> None:
         assert Steps.of(draws(0).standard_normal((300, 200))) is None
         assert Steps.of(dm.workloads.all_range(8).dense()) is None
         assert Steps.of(dm.workloads.random_range(200, 300, rng=0).dense()) is not None
+        targets, workload = np.geomspace(1e-9, 1e9, 300), dm.workloads.random_range(128, 300, rng=0)
+        steps = Steps.of(workload.dense())
+        assert steps is not None and SteppedQueries.of(steps, np.ones(300)) is not None
+        assert SteppedQueries.of(steps, 1 / np.sqrt(targets)) is None
+        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-3)
+        assert answer.status is dm.Status.CERTIFIED
 
     @pytest.mark.usefixtures("always_stepped")
     @pytest.mark.parametrize("neighbours", [None, "replace"])
@@ -78,14 +84,6 @@ class TestSteps:
         monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 10**9)
         without = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
         assert meet(with_steps, fast.solve(without, tol=1e-8))
-
-    def test_targets_far_apart_do_without_sums(self) -> None:
-        targets, workload = np.geomspace(1e-9, 1e9, 300), dm.workloads.random_range(128, 300, rng=0)
-        steps = Steps.of(workload.dense())
-        assert steps is not None and SteppedQueries.of(steps, np.ones(300)) is not None
-        assert SteppedQueries.of(steps, 1 / np.sqrt(targets)) is None
-        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-3)
-        assert answer.status is dm.Status.CERTIFIED
 
 
 class TestHalves:

@@ -131,13 +131,11 @@ class TestLyingFiles:
         with pytest.raises(dm.errors.FileFormatError, match="'another'"):
             dm.load(path)
 
-    def test_what_is_no_path_is_said(self) -> None:
+    def test_other_paths_and_files_that_were_cut_off_are_refused(self, path: Path) -> None:
         others: Any = (None, 3, b"answer.npz")
         for other in others:
             with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
                 dm.load(other)
-
-    def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(dm.errors.FileFormatError, match="is not a readable .npz file"):
             dm.load(path)

@@ -213,13 +213,11 @@ class TestCircles:
         found = workloads.affine(size, subset).matrix
         assert {*map(tuple, found)} == expected and len(found) == len(expected)
 
-    def test_a_thousand_values_need_no_matrix(self) -> None:
+    def test_too_large_ones_and_bad_input_are_refused(self) -> None:
         asked = workloads.circular_ranges(1000)
         assert asked.shape == (999_001, 1000) and not asked.is_sparse
         with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
             _ = asked.matrix
-
-    def test_refuses(self) -> None:
         for message, call in (
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[5])),
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[0])),

@@ -144,30 +144,28 @@ class TestJudge:
             assert answer.objective == pytest.approx(expected, rel=2e-9)
 
 
-class TestReference:
-    @pytest.mark.parametrize(("backend", "formulation"), [("CLARABEL", "dual"), ("SCS", "schur")])
-    def test_agrees_on_a_domain_too_large_for_a_matrix(self, backend: str, formulation: str) -> None:
-        workload = dm.workloads.marginals([10] * 12, ways=(1, 2))
-        problem = dm.FitnessForUse(workload, {1: 1.0, 2: 7.0})
-        ours = fast.solve(problem, tol=1e-9)
-        theirs = reference.solve(problem, backend=backend, formulation=formulation, tol=1e-3)
-        assert crosscheck.compare([ours, theirs]).outcome.name == "AGREE"
-        program = reference.formulate(problem, formulation=formulation)
-        assert float(program.solve(solver="CLARABEL")) == pytest.approx(
-            ours.objective ** (1 if formulation == "schur" else 0.5), rel=1e-5
-        )
+@pytest.mark.parametrize(("backend", "formulation"), [("CLARABEL", "dual"), ("SCS", "schur")])
+def test_agrees_on_a_domain_too_large_for_a_matrix(backend: str, formulation: str) -> None:
+    workload = dm.workloads.marginals([10] * 12, ways=(1, 2))
+    problem = dm.FitnessForUse(workload, {1: 1.0, 2: 7.0})
+    ours = fast.solve(problem, tol=1e-9)
+    theirs = reference.solve(problem, backend=backend, formulation=formulation, tol=1e-3)
+    assert crosscheck.compare([ours, theirs]).outcome.name == "AGREE"
+    program = reference.formulate(problem, formulation=formulation)
+    assert float(program.solve(solver="CLARABEL")) == pytest.approx(
+        ours.objective ** (1 if formulation == "schur" else 0.5), rel=1e-5
+    )
 
 
-class TestWorkload:
-    def test_too_large_ones_are_refused(self) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="more than 4194304 residual subspaces"):
-            dm.workloads.marginals([2] * 30, ways=30).lattice  # noqa: B018
-        large = dm.workloads.marginals([10] * 60, ways=(1, 2))
-        for problem in (dm.FitnessForUse, dm.TotalVariance):
-            with pytest.raises(
-                dm.errors.InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
-            ):
-                problem(large, 1.0, geometry="dense")
+def test_too_large_ones_are_refused() -> None:
+    with pytest.raises(dm.errors.InvalidInputError, match="more than 4194304 residual subspaces"):
+        dm.workloads.marginals([2] * 30, ways=30).lattice  # noqa: B018
+    large = dm.workloads.marginals([10] * 60, ways=(1, 2))
+    for problem in (dm.FitnessForUse, dm.TotalVariance):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
+        ):
+            problem(large, 1.0, geometry="dense")
 
 
 class TestRelease:

@@ -264,12 +264,10 @@ class TestJudge:
             geometry.covariance(point), mechanism.dense().covariance(dm.workloads.identity(20)), rtol=1e-10
         )
 
-    def test_where_no_stream_can_stand_the_matrix_is_judged(self) -> None:
+    def test_other_neighbours_and_all_ranges_by_the_matrix(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.identity(8), neighbours="replace")
         verdict = crosscheck.judge(problem, S.toeplitz([1.0], 8))
         assert verdict.feasible and verdict.interval == pytest.approx((1.75, 2.0))
-
-    def test_of_all_ranges_by_the_matrix(self) -> None:
         asked = dm.workloads.all_range(140)
         problem = dm.TotalVariance(asked)
         assert problem.geometry.name == "stream"
@@ -297,13 +295,12 @@ class TestJudge:
         assert row.outcome.name == "AGREE" and row.gap <= streams.TOLERANCE
 
 
-class TestCommand:
-    def test_strategies_by_name(self, tmp_path: Path) -> None:
-        result = run("judge", "prefix:2000", "--strategy", "sqrt")
-        assert result.exit_code == 0 and "at most 20.9 %" in " ".join(result.output.split())
-        path = tmp_path / "c.csv"
-        path.write_text("1\n0.5\n0.375\n")
-        for name in ("tree", f"toeplitz:{path}"):
-            result = run("judge", "prefix:64", "--problem", "variance", "--strategy", name)
-            assert result.exit_code == 0 and "FEASIBLE: total variance" in result.output
-        assert "not by least squares" in str(run("judge", "identity:4", "--strategy", "tree").exception)
+def test_strategies_by_name(tmp_path: Path) -> None:
+    result = run("judge", "prefix:2000", "--strategy", "sqrt")
+    assert result.exit_code == 0 and "at most 20.9 %" in " ".join(result.output.split())
+    path = tmp_path / "c.csv"
+    path.write_text("1\n0.5\n0.375\n")
+    for name in ("tree", f"toeplitz:{path}"):
+        result = run("judge", "prefix:64", "--problem", "variance", "--strategy", name)
+        assert result.exit_code == 0 and "FEASIBLE: total variance" in result.output
+    assert "not by least squares" in str(run("judge", "identity:4", "--strategy", "tree").exception)

@@ -63,15 +63,13 @@ class TestAuto:
         written = [dm.FitnessForUse(asked, each.per_query(), geometry="dense") for each in problems]
         assert all(names_of(each) == "dense" and each.same_as(problems[0]) for each in written)
 
-    def test_neighbours_and_bases_need_a_matrix(self) -> None:
+    def test_matrices_of_neighbours_and_bases_need_a_matrix_and_rules_keep_blocks(self) -> None:
         for options in ({"neighbours": dm.neighbours.replace_one(6)}, {"basis": np.eye(6)}):
             found: Any = options
             assert names_of(dm.FitnessForUse(TABLES, **found)) == "dense"
             for kind in ("blocks", "split", "product"):
                 with pytest.raises(dm.errors.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
                     dm.FitnessForUse(TABLES, geometry=kind, **found)
-
-    def test_neighbours_by_a_rule_keep_blocks(self) -> None:
         for rule in ("replace", "add-remove:2", dm.neighbours.Relation(replace=True, members=3)):
             found: Any = rule
             problem = dm.FitnessForUse(TABLES, neighbours=found)
@@ -380,17 +378,14 @@ class TestTwoGeometries:
             assert all(meet(one, two) for one in answers for two in answers)
 
 
-class TestWhatGoesTogether:
-    def test_numbers_by_factor_say_what_they_are_for(self) -> None:
-        for options in ({"geometry": "dense"}, {"geometry": "blocks"}, {"neighbours": "replace"}):
-            found: Any = options
-            with pytest.raises(dm.errors.InvalidInputError, match="targets by factor are for geometry 'product'"):
-                dm.FitnessForUse(PRODUCT, dm.ByFactor(1.0, 2.0), **found)
-
-    def test_nobody_holds_no_records(self) -> None:
-        for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
-            with pytest.raises(dm.errors.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"):
-                dm.FitnessForUse(TABLES, 1.0, neighbours=text)
+def test_numbers_by_factor_and_rules_say_what_they_are_for() -> None:
+    for options in ({"geometry": "dense"}, {"geometry": "blocks"}, {"neighbours": "replace"}):
+        found: Any = options
+        with pytest.raises(dm.errors.InvalidInputError, match="targets by factor are for geometry 'product'"):
+            dm.FitnessForUse(PRODUCT, dm.ByFactor(1.0, 2.0), **found)
+    for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
+        with pytest.raises(dm.errors.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"):
+            dm.FitnessForUse(TABLES, 1.0, neighbours=text)
 
 
 class TestProductsWithoutSymmetry:

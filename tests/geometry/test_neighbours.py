@@ -120,7 +120,7 @@ def test_a_part_of_a_household_can_cost_more_than_the_whole() -> None:
     assert cost(matrix, columns(neighbours.compositions(2, [(0, 1), (0,)]))) == 1
 
 
-def test_sizes_are_checked() -> None:
+def test_sizes_and_compositions_are_checked() -> None:
     for build in (neighbours.add_or_remove, neighbours.replace_one, lambda d: neighbours.household(d, 2)):
         for wrong in (0, -1, 2.0, "3", None, True, 10**12):
             with pytest.raises((InvalidInputError, InputTypeError), match="d must|too many"):
@@ -131,9 +131,6 @@ def test_sizes_are_checked() -> None:
     for build in (neighbours.replace_one, lambda d: neighbours.household(d, 3, replace=True)):
         with pytest.raises(InvalidInputError, match="at least 2"):
             build(1)
-
-
-def test_compositions_refuse() -> None:
     for groups, match in (
         ([], "at least one household"),
         ([(0,), ()], r"groups\[1\] must have at least one record"),

@@ -41,21 +41,9 @@ class TestNeighbours:
         first = columns[np.argmax(columns != 0, axis=0), np.arange(columns.shape[1])]
         assert np.all(first == 1) and np.abs(columns).sum(axis=0).max() <= times
 
-    def test_once_is_add_or_remove(self) -> None:
+    def test_once_is_add_or_remove_and_bad_input_is_refused(self) -> None:
         for separation in (1, 4, 9):
             assert np.array_equal(dm.neighbours.sign_patterns(5, 1, separation).toarray(), np.eye(5))
-
-    def test_with_plus_alone_too_little_is_promised(self) -> None:
-        """64 prefixes in four epochs: 752.36 where the truth is 1,243.47."""
-        asked, plus = dm.workloads.prefix(64), np.ones((1, 4))
-        seeming = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16, plus)), tol=1e-6)
-        true = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16)), tol=1e-8)
-        assert seeming.objective == pytest.approx(752.363, rel=1e-5)
-        assert true.objective == pytest.approx(1243.467, rel=1e-6)
-        cost = true.mechanism.participation_cost(4, 16).squared_cost
-        assert 1 - 1e-9 <= cost <= 1 + 1e-6
-
-    def test_bad_input_is_refused_by_name(self) -> None:
         for arguments, words in (
             ((0, 1, 1), "n must be"),
             ((4, 0, 1), "times must be"),
@@ -68,6 +56,16 @@ class TestNeighbours:
         ):
             with pytest.raises(dm.errors.InvalidInputError, match=words):
                 dm.neighbours.sign_patterns(*arguments)
+
+    def test_with_plus_alone_too_little_is_promised(self) -> None:
+        """64 prefixes in four epochs: 752.36 where the truth is 1,243.47."""
+        asked, plus = dm.workloads.prefix(64), np.ones((1, 4))
+        seeming = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16, plus)), tol=1e-6)
+        true = fast.solve(dm.TotalVariance(asked, neighbours=dm.neighbours.sign_patterns(64, 4, 16)), tol=1e-8)
+        assert seeming.objective == pytest.approx(752.363, rel=1e-5)
+        assert true.objective == pytest.approx(1243.467, rel=1e-6)
+        cost = true.mechanism.participation_cost(4, 16).squared_cost
+        assert 1 - 1e-9 <= cost <= 1 + 1e-6
 
 
 class TestCost:
@@ -104,12 +102,10 @@ class TestCost:
         cost, exact, lower = S.tree(n).participation_cost(times, separation)
         assert exact and cost == pytest.approx(true, rel=1e-9)
 
-    def test_a_thousand_epochs_of_a_thousand_steps(self) -> None:
+    def test_of_a_thousand_epochs_and_of_streams_by_the_matrix(self) -> None:
         cost, exact, lower = S.toeplitz(S.root_coefficients(500), 1_000_000).participation_cost(1000, 1000)
         one = S.toeplitz(S.root_coefficients(500), 1_000_000).participation_cost(1, 1).squared_cost
         assert exact and cost == pytest.approx(1000 * one, rel=1e-8)  # fewer bands than steps between
-
-    def test_of_streams_by_the_matrix(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(12), geometry="stream")
         mechanism = fast.solve(problem, tol=1e-6).mechanism
         assert mechanism.participation_cost(3, 4) == mechanism.dense().participation_cost(3, 4)

@@ -90,11 +90,6 @@ def test_a_rule_bounds_another_exactly_where_theorem_3a_says(k: int, few: int, m
     assert all(bounded[1:]) == (more >= k and more * m >= k * few)
 
 
-def test_more_groups_with_fewer_records_in_each_do_not_bound_a_rule() -> None:
-    domain, noise = dm.Domain({"group": 3, "sex": 2}), np.eye(6)
-    assert (most_in_months(noise, domain, 0, 2, 1), most_in_months(noise, domain, 0, 1, 2)) == (4.0, 2.0)
-
-
 @pytest.mark.parametrize("neighbours", ["contributions:month:2:1", "contributions:age:1:2", "contributions:sex:3:9"])
 def test_of_tables_with_classes_two_groups_are_exact(neighbours: str) -> None:
     problem = dm.FitnessForUse(CLASSES, neighbours=neighbours, geometry="blocks")

@@ -175,13 +175,11 @@ class TestHundredsOfFactors:
         with pytest.raises(dm.errors.InvalidInputError, match="weights of the product"):
             dm.TotalVariance(dm.workloads.kron(*[PREFIXES] * 110), dm.ByFactor(*[target] * 110))
 
-    def test_an_optimum_that_no_double_holds_is_refused(self) -> None:
+    def test_an_optimum_but_no_partial_product_must_be_a_double(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 1000))
         assert "1.3182e+1204 cells" in repr(problem.workload)
         with pytest.raises(dm.errors.InvalidInputError, match=r"a number that a double can hold, got about 1e\+46"):
             fast.solve(problem)
-
-    def test_partial_products_may_be_of_any_size(self) -> None:
         workload = dm.workloads.kron(*[dm.workloads.total(2)] * 22)
         answer = fast.solve(dm.FitnessForUse(workload, dm.ByFactor(*[1e-40] * 11, *[1e40] * 11)))
         assert answer.objective == pytest.approx(1) and answer.problem.per_query() == pytest.approx([1])
@@ -229,7 +227,7 @@ class TestMechanism:
         assert np.all(np.abs(errors.mean(axis=0)) < 5 * np.sqrt(variances / runs))
         assert np.abs(errors.var(axis=0) / variances - 1).max() < 5 * np.sqrt(2 / runs)
 
-    def test_a_combination_of_cells_has_what_it_has_on_the_matrix(self) -> None:
+    def test_free_budgets_of_combinations_of_cells(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 2.0, 3.0]))
         age = dm.workloads.union({"age": 4}, {"t": {"age": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])}})
         tables = fast.solve(dm.FitnessForUse(dm.workloads.marginals([2, 3], ways=1))).mechanism
@@ -244,25 +242,15 @@ class TestMechanism:
             for alpha in (None, 2 * made.squared_privacy_cost):
                 written = made.dense().free_budget(alpha)
                 np.testing.assert_allclose(made.free_budget(alpha)[each], written, atol=1e-12)
-
-    def test_the_budgets_of_too_many_combinations_are_not_written_out(self) -> None:
         made = dm.ProductMechanism([dm.LinearGaussianMechanism(np.eye(3), np.eye(3))] * 30)
         with pytest.raises(dm.errors.InvalidInputError, match="too many to write out.*take the factors' own"):
             made.free_budget()
 
-    def test_factors_on_blocks_have_the_default_neighbours_too(self) -> None:
+    def test_bad_input_is_refused_by_name(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
         with pytest.raises(dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
             dm.ProductMechanism([ages, tables])
-
-    def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
-        problem = dm.FitnessForUse(BOTH, TARGETS)
-        answer = fast.solve(problem, tol=1e-8)
-        own = problem.factors[0].binding(answer.primal[0], 1e-4)
-        np.testing.assert_array_equal(problem.binding(answer.primal, 1e-4) // 6, np.repeat(own, 6))
-
-    def test_bad_input_is_refused_by_name(self) -> None:
         for message, call in (
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
             (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
@@ -277,6 +265,12 @@ class TestMechanism:
             made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
             with pytest.raises(dm.errors.DualmechError, match=message):
                 call(made)
+
+    def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
+        problem = dm.FitnessForUse(BOTH, TARGETS)
+        answer = fast.solve(problem, tol=1e-8)
+        own = problem.factors[0].binding(answer.primal[0], 1e-4)
+        np.testing.assert_array_equal(problem.binding(answer.primal, 1e-4) // 6, np.repeat(own, 6))
 
 
 TWICE: dm.Workload = dm.workloads.kron(PREFIXES, PREFIXES)

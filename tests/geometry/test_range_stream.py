@@ -42,32 +42,30 @@ class TestWorkloads:
             dm.workloads.all_range(2**22 + 1)
 
 
-class TestSums:
-    @pytest.mark.parametrize("cells", [1, 2, 7])
-    def test_they_have_the_gram_matrix_of_all_ranges(self, cells: int) -> None:
-        geometry = RangeStream(dm.workloads.all_range(cells))
-        sums = np.tril(np.arange(1.0, cells + 1) / np.arange(1.0, cells + 1)[:, None])
-        np.testing.assert_allclose(
-            sums.T @ (geometry.shares[:, None] * sums), dm.workloads.all_range_gram(cells), rtol=1e-12
-        )
-        inverse = np.eye(cells) - np.diag(np.ones(cells - 1) * geometry.decay, -1)
-        np.testing.assert_allclose(inverse @ sums, np.eye(cells), atol=1e-12)
+@pytest.mark.parametrize("cells", [1, 2, 7])
+def test_they_have_the_gram_matrix_of_all_ranges(cells: int) -> None:
+    geometry = RangeStream(dm.workloads.all_range(cells))
+    sums = np.tril(np.arange(1.0, cells + 1) / np.arange(1.0, cells + 1)[:, None])
+    np.testing.assert_allclose(
+        sums.T @ (geometry.shares[:, None] * sums), dm.workloads.all_range_gram(cells), rtol=1e-12
+    )
+    inverse = np.eye(cells) - np.diag(np.ones(cells - 1) * geometry.decay, -1)
+    np.testing.assert_allclose(inverse @ sums, np.eye(cells), atol=1e-12)
 
 
-class TestJudge:
-    @settings(deadline=None, max_examples=30)
-    @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-    def test_says_what_a_matrix_says(self, cells: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
-        point = dm.duals.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
-        point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
-        ours = problem.certify(point, dual)
-        theirs = dense.certify(problem.geometry.covariance(point), dual)
-        assert ours.objective == pytest.approx(theirs.objective, rel=1e-9)
-        assert ours.lower_bound == pytest.approx(theirs.lower_bound, rel=1e-9)
-        assert ours.feasible and theirs.violation < 1e-8
-        assert problem.same_as(dense) and dense.same_as(problem)
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_says_what_a_matrix_says(cells: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
+    point = dm.duals.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
+    point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
+    ours = problem.certify(point, dual)
+    theirs = dense.certify(problem.geometry.covariance(point), dual)
+    assert ours.objective == pytest.approx(theirs.objective, rel=1e-9)
+    assert ours.lower_bound == pytest.approx(theirs.lower_bound, rel=1e-9)
+    assert ours.feasible and theirs.violation < 1e-8
+    assert problem.same_as(dense) and dense.same_as(problem)
 
 
 class TestSolvers:
@@ -123,31 +121,22 @@ class TestMechanism:
                 ask()
         assert mechanism.simulate_cells(np.ones(20_000), rng=0).shape == (20_000,)
 
-    def test_drawn_noise_has_the_variances_that_are_stated(self) -> None:
-        mechanism = dm.StreamMechanism(dm.workloads.all_range(4), [0.2, 0.3, 0.3, 0.2], np.ones(4))
-        generator = np.random.default_rng(5)
-        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(3_000)])
-        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.12)
 
-
-class TestFilesAndRefusals:
-    def test_what_a_stream_of_ranges_cannot_hold(self) -> None:
-        ranges = dm.workloads.all_range(4)
-        with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
-            dm.FitnessForUse(ranges, geometry="stream")
-        with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
-            dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
-        for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
-            assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
-        for wrong in (0.0, -1.0, np.nan, [1.0, 2.0], {"prefixes": 1.0}):
-            with pytest.raises(dm.errors.DualmechError):
-                dm.TotalVariance(ranges, wrong, geometry="stream")
-
-    def test_auto_takes_a_matrix_for_what_only_that_holds(self) -> None:
-        ranges = dm.workloads.all_range(150)
-        assert dm.TotalVariance(ranges).geometry.name == "stream"
-        uneven = np.r_[2.0, np.ones(len(ranges) - 1)]
-        for options in ({"weights": uneven}, {"neighbours": "replace"}, {"basis": np.eye(150)}):
-            assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
-        assert dm.FitnessForUse(ranges).geometry.name == "dense"
-        assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"
+def test_what_a_stream_of_ranges_cannot_hold() -> None:
+    ranges = dm.workloads.all_range(4)
+    with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
+        dm.FitnessForUse(ranges, geometry="stream")
+    with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
+        dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
+    for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
+        assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
+    for wrong in (0.0, -1.0, np.nan, [1.0, 2.0], {"prefixes": 1.0}):
+        with pytest.raises(dm.errors.DualmechError):
+            dm.TotalVariance(ranges, wrong, geometry="stream")
+    ranges = dm.workloads.all_range(150)
+    assert dm.TotalVariance(ranges).geometry.name == "stream"
+    uneven = np.r_[2.0, np.ones(len(ranges) - 1)]
+    for options in ({"weights": uneven}, {"neighbours": "replace"}, {"basis": np.eye(150)}):
+        assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
+    assert dm.FitnessForUse(ranges).geometry.name == "dense"
+    assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"

@@ -333,7 +333,7 @@ class TestBadInput:
                 with pytest.raises(error, match=f"^{name} must"):
                     function(**{n: GOOD[n] for n in names} | {name: value})
 
-    def test_conversions(self) -> None:
+    def test_conversions_and_margins(self) -> None:
         for function, name in (
             (accounting.rho_from_squared_cost, "squared_cost"),
             (accounting.squared_cost_from_rho, "rho"),
@@ -345,8 +345,6 @@ class TestBadInput:
                     function(value)
         with pytest.raises(InvalidInputError, match="^epsilon must be positive"):
             accounting.privacy_cost(0.0, 1e-6)  # of which there is no inverse
-
-    def test_margins(self) -> None:
         for bad in ([0.0], [1.0, -1.0], [1.0, math.nan], []):
             with pytest.raises(InvalidInputError, match="^margin must"):
                 accounting.variance_from_margin(bad)

@@ -244,26 +244,22 @@ class TestDecomposition:
         assert parts.residual.is_equivalent_to(printed)
         np.testing.assert_allclose(parts.from_common, np.full((3, 1), 1 / 3))
 
-    def test_a_part_that_is_none_is_refused(self) -> None:
+    def test_other_parts_and_answers_are_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         with pytest.raises(dm.errors.InvalidInputError, match="common must be answerable"):
             dm.decomposition(cells, dm.LinearGaussianMechanism(np.eye(2), 0.9 * np.eye(2)))
         with pytest.raises(dm.errors.InputTypeError, match="common must be a LinearGaussianMechanism"):
             dm.decomposition(cells, np.eye(2))
-
-    def test_contradictions_in_small_units_are_kept(self) -> None:
-        queries = np.array([[1.0, 0], [1, 0], [0, 1e-5], [0, 1e-5]])
-        target = dm.LinearGaussianMechanism(queries, np.diag([1, 1, 1e-10, 1e-10]))
-        parts = dm.decomposition(target, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
-        np.testing.assert_allclose(np.diagonal(parts.leftover), [0.5, 0.5, 5e-11, 5e-11], rtol=1e-9)
-
-    def test_rounding_in_an_unseen_cell_is_no_query(self) -> None:
-        queries = np.array([[1.0, 1, 0], [1, -1, 1e-17], [2, 0, 0]])
-        assert dm.LinearGaussianMechanism(queries, np.eye(3)).rank == 2
-
-    def test_answers_of_other_shapes_are_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         parts = dm.decomposition(cells, dm.LinearGaussianMechanism([[1, 1]], [[2]]))
         for first, second in (([1, 2], [0]), ([1], [0, 0]), ([[1]], [0]), ([np.nan], [0])):
             with pytest.raises(dm.errors.DualmechError, match="answers"):
                 parts.combine(first, second)
+
+    def test_contradictions_in_small_units_are_kept_and_rounding_is_no_query(self) -> None:
+        queries = np.array([[1.0, 0], [1, 0], [0, 1e-5], [0, 1e-5]])
+        target = dm.LinearGaussianMechanism(queries, np.diag([1, 1, 1e-10, 1e-10]))
+        parts = dm.decomposition(target, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
+        np.testing.assert_allclose(np.diagonal(parts.leftover), [0.5, 0.5, 5e-11, 5e-11], rtol=1e-9)
+        queries = np.array([[1.0, 1, 0], [1, -1, 1e-17], [2, 0, 0]])
+        assert dm.LinearGaussianMechanism(queries, np.eye(3)).rank == 2

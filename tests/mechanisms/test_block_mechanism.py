@@ -170,7 +170,7 @@ class TestNoisyTables:
         errors = np.sqrt((np.outer(variances, variances) + expected**2) / runs)
         assert np.all(np.abs(drawn.T @ drawn / runs - expected) <= 5 * errors)
 
-    def test_agree_with_each_other(self) -> None:
+    def test_agree_with_each_other_and_may_be_covered_by_other_tables(self) -> None:
         mechanism = mechanism_of("prefixes")
         codes, _ = records_of(asked_of(mechanism))
         noisy = mechanism.simulate(dm.records.count(codes, mechanism.needed_tables), 6)
@@ -181,8 +181,6 @@ class TestNoisyTables:
         assert abs(noisy["both"].sum() - 40) > 1e-3
         again = mechanism.simulate(dm.records.count(codes, mechanism.needed_tables), 6)
         assert all(np.array_equal(noisy[each], again[each]) for each in noisy)
-
-    def test_other_tables_may_cover_those_needed(self) -> None:
         mechanism = mechanism_of("prefixes")
         codes, counts = records_of(asked_of(mechanism))
         first = mechanism.measure({(0, 1, 2): counts.reshape(5, 2, 3)}, 7)
@@ -205,22 +203,6 @@ class TestNoisyTables:
             mechanism, mechanism.measure(dm.records.count(codes, mechanism.needed_tables), sampler=silent)
         )
         np.testing.assert_allclose(answers, workload.matrix @ counts, atol=1e-10)
-
-    def test_a_sampler_is_asked_once_a_block(self) -> None:
-        mechanism, asked = mechanism_of("circle"), []
-
-        def sampler(deviation: float, shape: tuple[int, ...]) -> Array:
-            asked.append((deviation, shape))
-            return np.zeros(shape)
-
-        tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
-        measured = mechanism.measure(tables, sampler=sampler)
-        shapes = {
-            key: (*(len(block_noise.places(mechanism.symmetries[axis], each)) for axis, each in key), len(piece.moves))
-            for key, piece in mechanism.pieces.items()
-        }
-        assert asked == [(1.0, shape) for shape in shapes.values()]
-        assert set(measured) == {tuple(axis for axis, _ in key) for key in shapes}
 
     def test_what_is_missing_or_misshapen_is_refused(self) -> None:
         mechanism = mechanism_of("prefixes")
@@ -276,8 +258,6 @@ class TestWhatIsNotAnswered:
         for name, query, message in cases:
             with pytest.raises(dm.errors.DualmechError, match=message):
                 mechanism_of(name).variance_of(query)
-
-    def test_both_queries_are_checked(self) -> None:
         mechanism = mechanism_of("marginals")
         for pair in itertools.permutations([{"a": [1, 0], "c": [1, 0]}, {}]):
             with pytest.raises(dm.errors.InvalidInputError, match="not answered"):
@@ -329,7 +309,7 @@ class TestAsAnAnswer:
             with pytest.raises(dm.errors.DualmechError, match="factor"):
                 mechanism.scaled(factor)
 
-    def test_what_is_no_noise_is_refused(self) -> None:
+    def test_other_noise_and_large_matrices_are_refused(self) -> None:
         mechanism = mechanism_of("few")
         blocks = Blocks.of(asked_of(mechanism))
         point = mechanism.point_on(blocks)
@@ -343,8 +323,6 @@ class TestAsAnAnswer:
         ):
             with pytest.raises(dm.errors.DualmechError, match=message):
                 dm.BlockMechanism(*cast(Any, arguments))
-
-    def test_a_matrix_too_large_is_not_written(self) -> None:
         asked = dm.workloads.union({"a": 1000, "b": 1000}, {"a": ["a"], "b": ["b"]})
         with pytest.raises(dm.errors.InvalidInputError, match="1e\\+06 cells is too large to write out"):
             dm.BlockMechanism.of_tables(asked).dense()
@@ -446,13 +424,11 @@ class TestFreeBudget:
         assert nearest.max() < 1e-8 * unit  # every pair has what one of the kinds has,
         assert np.abs(theirs[:, None] - ours).min(axis=0).max() < 1e-8 * unit  # and every kind has a pair
 
-    def test_nothing_is_written_out_for_a_large_domain(self) -> None:
+    def test_a_large_domain_is_not_written_out_and_less_than_the_cost_is_refused(self) -> None:
         tables = dm.workloads.marginals([10] * 60, ways=1)
         made = fast.solve(dm.FitnessForUse(tables)).mechanism
         cost = made.squared_privacy_cost
         np.testing.assert_allclose(made.free_budget(2 * cost), [cost])
-
-    def test_less_than_was_spent_is_refused(self) -> None:
         made = mechanism_of("prefixes")
         with pytest.raises(dm.errors.InvalidInputError, match="alpha must be at least"):
             made.free_budget(0.5 * made.squared_privacy_cost)

@@ -84,11 +84,9 @@ class TestMembers:
             binding = np.flatnonzero(mechanism.profile >= mechanism.profile.max() * (1 - 1e-4))
             np.testing.assert_array_equal(answer.binding, binding)
 
-    def test_repr_is_one_line(self) -> None:
+    def test_repr_is_one_line_and_arrays_cannot_be_changed(self) -> None:
         text = repr(dm.LinearGaussianMechanism(np.eye(2), CORRELATED))
         assert "\n" not in text and "2 queries x 2 cells" in text and "0.666667" in text
-
-    def test_its_arrays_cannot_be_changed(self) -> None:
         queries, noise = np.eye(2), CORRELATED.copy()
         mechanism = dm.LinearGaussianMechanism(queries, noise)
         queries[0, 0] = noise[0, 0] = 9
@@ -182,18 +180,16 @@ class TestSingularCovariance:
         with pytest.raises(dm.errors.InvalidInputError, match="cost_matrix"):
             _ = mechanism.cost_matrix
 
-    def test_costs_infinity_where_something_does(self) -> None:
+    def test_costs_infinity_where_something_moves_it(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total)
         assert mechanism.squared_privacy_cost == mechanism.rho == mechanism.privacy_cost == np.inf
+        mechanism = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 0.0, 4.0]))
+        np.testing.assert_allclose(mechanism.profile, [1, np.inf, 0.25])
 
     @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-13, 1e-20, 1e13])
     def test_costs_infinity_in_any_unit(self, unit: float) -> None:
         mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [unit, -unit]], np.diag([1.0, 0.0]))
         np.testing.assert_array_equal(mechanism.profile, [np.inf, np.inf])
-
-    def test_some_neighbours_may_pay_and_others_not(self) -> None:
-        mechanism = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 0.0, 4.0]))
-        np.testing.assert_allclose(mechanism.profile, [1, np.inf, 0.25])
 
 
 class TestFiles:
@@ -260,14 +256,12 @@ class TestBadInput:
             dm.LinearGaussianMechanism(*given)
         assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
 
-    def test_a_query_outside_the_row_space_is_named(self) -> None:
+    def test_queries_outside_the_row_space_and_other_cells_are_named(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1, 0, 0], [0, 1, 0]], CORRELATED)
         workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["inside", "outside"])
         for ask in (mechanism.variances, mechanism.covariance, lambda w: mechanism.simulate([1, 2, 3], 0, w)):
             with pytest.raises(dm.errors.InvalidInputError, match="'outside'"):
                 ask(workload)
-
-    def test_a_workload_over_other_cells_is_refused(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
         with pytest.raises(dm.errors.InvalidInputError, match="workload must have 2 cells"):
             mechanism.variances(dm.workloads.prefix(3))

@@ -180,15 +180,11 @@ class TestIds:
         else:
             assert dm.records.count(records, CELLS)[0, 1].sum() == 2
 
-    def test_numbers_and_texts_of_one_spelling(self) -> None:
+    def test_one_spelling_is_one_person_and_ids_are_exact(self) -> None:
         assert self.kept([1, 1.0, "1", "2"]) == 2
         assert self.kept(["a", "a\0", "a ", "A"]) == 3
-
-    def test_two_spellings_are_refused(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="got '7.0' and '7', which could be one person or two"):
             self.kept(["7.0", "b", "7"])
-
-    def test_ids_that_are_not_exact(self) -> None:
         for ids, told in (
             (np.array([2.0**53, 2.0**53 + 2]), "got the double 9007199254740992.0: several integers"),
             (np.array([1, 2], dtype=np.float32), "got float32, which may round them"),

@@ -323,13 +323,11 @@ class TestStreams:
 
 
 class TestRefused:
-    def test_rows_that_hardly_differ(self) -> None:
+    def test_rows_that_hardly_differ_and_noise_that_cancels(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
         for told in (mechanism.variances, mechanism.covariance):
             with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
                 told(dm.Workload([[1.0, 1.0]]))
-
-    def test_a_query_whose_noise_on_blocks_cancels(self) -> None:
         geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
         nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
         mechanism = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))

@@ -33,13 +33,10 @@ def test_numbers_of_a_field_are_recognised(field: list[int], data: st.DataObject
     assert recognised([digits_of(each, wrong) for each in numbers]) == numbers
 
 
-def test_a_field_of_three_roots_is_found_from_parts_of_it() -> None:
+def test_a_field_of_three_roots_but_not_of_four_is_found() -> None:
     roots = [Surd({root: Fraction(1)}) for root in (2, 3, 5)]
     numbers = [roots[0] + 1, roots[1] / 3, roots[2] - 2, (roots[0] + roots[1]) * roots[2] / 7 + roots[1]]
     assert recognised([digits_of(each) for each in numbers]) == numbers
-
-
-def test_a_fourth_root_is_too_many() -> None:
     numbers = [Surd({root: Fraction(1)}) for root in (2, 3, 5, 7)]
     assert recognised([digits_of(each) for each in numbers]) is None
 

@@ -90,16 +90,13 @@ def test_slack_is_what_variances_and_costs_leave(seed: int, queries: int, cells:
     assert np.allclose(sdpa.covariance(problem, x), noise)
 
 
-def test_numbers_keep_all_their_digits(tmp_path: Path) -> None:
+def test_numbers_keep_all_their_digits_and_sums_are_rounded_once(tmp_path: Path) -> None:
     third = dm.FitnessForUse(dm.Workload([[1 / 3, 1e-30], [0, 2.0]]), [0.1, 1e22], geometry="dense")
     program = sdpa.sparse_program(third)
     sdpa.write(program, tmp_path / "p.dat-s")
     values = {entry[4] for entry in sdpa.read(tmp_path / "p.dat-s").entries}
     assert {-0.1, -1e22, -((1 / 3) ** 2), -4.0} <= values
-
-
-def test_the_weighted_sum_is_rounded_once() -> None:
-    """Where products cancel, a sum in doubles would lose what is left."""
+    # Where products cancel, a sum in doubles would lose what is left.
     workload = dm.Workload([[1e8, 1e8 + 1], [1.0, 1.0], [1e8, -1e8]])
     program = sdpa.sparse_program(dm.TotalVariance(workload, geometry="dense"))
     (mixed,) = (value for matrix, block, row, _, value in program.entries if (matrix, block, row) == (3, 2, 3))

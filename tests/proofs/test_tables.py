@@ -142,23 +142,18 @@ def three_of(tables: Any) -> dm.FitnessForUse:
     return dm.FitnessForUse(tables, neighbours="add-remove:3")
 
 
-class TestKnownOptima:
-    def test_marginals_of_any_size(self) -> None:
-        for sizes, ways, optimum in (
-            ([16, 16, 16], (1, 2), 5.178934727),
-            ([10] * 60, (1, 2), 1234.818652),
-            ([74, 7, 16, 7, 14, 6, 5, 2, 100, 40, 99, 42, 2], (1, 2, 3), 190.902449),
-        ):
-            proof = dm.prove(fast.solve(dm.FitnessForUse(W.marginals(sizes, ways=ways)), tol=1e-10))
-            assert float(proof.lower) == pytest.approx(optimum, abs=5e-7) and proof.width < 1e-9
-
-    def test_total_variance_of_marginals_has_a_closed_form(self) -> None:
-        proof = dm.prove(fast.solve(dm.TotalVariance(W.marginals([1000, 1000], ways=2))))
-        assert proof.lower <= 10**6 <= proof.upper and proof.width < 1e-12
-
-    def test_a_product_of_closed_forms(self) -> None:
-        proof = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10))
-        assert proof.lower <= Fraction(64, 27) <= proof.upper
+def test_marginals_and_products_of_any_size() -> None:
+    for sizes, ways, optimum in (
+        ([16, 16, 16], (1, 2), 5.178934727),
+        ([10] * 60, (1, 2), 1234.818652),
+        ([74, 7, 16, 7, 14, 6, 5, 2, 100, 40, 99, 42, 2], (1, 2, 3), 190.902449),
+    ):
+        proof = dm.prove(fast.solve(dm.FitnessForUse(W.marginals(sizes, ways=ways)), tol=1e-10))
+        assert float(proof.lower) == pytest.approx(optimum, abs=5e-7) and proof.width < 1e-9
+    proof = dm.prove(fast.solve(dm.TotalVariance(W.marginals([1000, 1000], ways=2))))
+    assert proof.lower <= 10**6 <= proof.upper and proof.width < 1e-12
+    proof = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(2), W.prefix(2))), tol=1e-10))
+    assert proof.lower <= Fraction(64, 27) <= proof.upper
 
 
 @st.composite

@@ -124,7 +124,7 @@ def test_arrays_pose_the_problem() -> None:
     assert one is not None and other is not None and one.objective == pytest.approx(other.objective)
 
 
-def test_bad_arguments_are_refused_by_name() -> None:
+def test_bad_arguments_and_other_families_are_refused_by_name() -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
     with pytest.raises(dm.errors.InvalidInputError, match="did you mean fitness-prefix-4"):
         testing.problems(["fitness-prefix4"])
@@ -138,9 +138,6 @@ def test_bad_arguments_are_refused_by_name() -> None:
         testing.check(known, value=2.0, tol=-1.0)
     with pytest.raises(dm.errors.DualmechError, match="known"):
         testing.check("fitness-prefix-4", value=2.0)  # type: ignore[arg-type]
-
-
-def test_what_a_family_has_not_is_refused_by_name() -> None:
     known = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
     with pytest.raises(dm.errors.InvalidInputError, match="it has no workload"):
         _ = known["fitness-tables-sixty"].workload

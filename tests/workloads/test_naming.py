@@ -62,6 +62,8 @@ def test_unknown_names_list_the_known() -> None:
         with pytest.raises(InvalidInputError, match=r"unknown workload .*prefix:D.*pl94"):
             names.builtin_workload(text)
         assert not names.is_named(text)
+    with pytest.raises(InputTypeError, match="int"):
+        names.builtin_workload(64)  # type: ignore[arg-type]
 
 
 MALFORMED = """
@@ -88,8 +90,3 @@ census_tables:100|age_pyramid:18|prefix:9999999|decayed_sums:3,2|random_signs:2,
 def test_builders_still_refuse(text: str) -> None:
     with pytest.raises(InvalidInputError):
         names.builtin_workload(text)
-
-
-def test_only_texts_are_names() -> None:
-    with pytest.raises(InputTypeError, match="int"):
-        names.builtin_workload(64)  # type: ignore[arg-type]

@@ -140,22 +140,18 @@ class TestStack:
         assert labelled.names == workload.names
         assert [labelled.groups.count(f"piece {i}") for i in range(len(pieces))] == [len(p) for p in pieces]
 
-    def test_sparse_if_all_are_or_a_large_one_is(self) -> None:
+    def test_sparsity_domains_and_refusals(self) -> None:
         small, large = workloads.identity(8), workloads.identity(300)
         assert workloads.stack(small, small).is_sparse
         assert not workloads.stack(small, workloads.total(8)).is_sparse
         mixed = workloads.stack(large, workloads.prefix(300))
         assert mixed.is_sparse
         same(mixed, np.vstack([np.eye(300), np.tril(np.ones((300, 300)))]))
-
-    def test_domains_must_agree(self) -> None:
         table = workloads.marginals({"a": 2, "b": 3}, ways=1)
         assert workloads.stack(workloads.prefix(6), table, table).domain == table.domain
         assert workloads.stack(workloads.prefix(6)).domain is None
         with pytest.raises(InvalidInputError, match="domain"):
             workloads.stack(table, workloads.marginals({"a": 3, "b": 2}, ways=1))
-
-    def test_refuses(self) -> None:
         with pytest.raises(InvalidInputError, match="at least one"):
             workloads.stack()
         with pytest.raises(InvalidInputError, match="same number of cells"):

@@ -42,19 +42,6 @@ class TestClosedForms:
         ):
             np.testing.assert_array_equal(gram(shape, ways=ways), builder(shape, ways=ways).gram())
 
-    def test_sets_by_name(self) -> None:
-        domain, sets = {"age": 3, "sex": 2, "race": 2}, ["sex", ("age", "race"), ()]
-        np.testing.assert_array_equal(
-            workloads.marginals_gram(domain, sets=sets), workloads.marginals(domain, sets=sets).gram()
-        )
-
-    def test_all_range_inverts_the_second_difference(self) -> None:
-        d = 200
-        difference = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
-        np.testing.assert_allclose(workloads.all_range_gram(d) @ difference, (d + 1) * np.eye(d), atol=1e-9 * d)
-        waves = (d + 1) / (4 * np.sin(np.arange(1, d + 1) * np.pi / (2 * (d + 1))) ** 2)
-        np.testing.assert_allclose(np.linalg.eigvalsh(workloads.all_range_gram(d)), np.sort(waves), rtol=1e-9)
-
     def test_more_queries_than_can_be_written_out(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.all_range(2048).dense()
@@ -93,11 +80,11 @@ class TestFromGram:
         asked, made = dm.Workload(matrix), workloads.from_gram(matrix.T @ matrix)
         assert mechanism.variances(made).sum() == pytest.approx(mechanism.variances(asked).sum(), rel=1e-10)
 
-    def test_keeps_a_domain(self) -> None:
+    def test_domains_and_refusals(self) -> None:
         workload = workloads.from_gram(workloads.marginals_gram([2, 3], ways=1), domain=[2, 3])
         assert workload.domain == dm.Domain({"a0": 2, "a1": 3})
-
-    def test_refuses(self) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="domain must have 2 cells"):
+            workloads.from_gram(np.eye(2), domain=[3])
         for gram, match in (
             ([[1, 2], [2, 1]], "semidefinite"),
             ([[1, 1], [1, 0]], "semidefinite"),
@@ -113,7 +100,3 @@ class TestFromGram:
         ):
             with pytest.raises(dm.errors.DualmechError, match=match):
                 workloads.from_gram(gram)  # type: ignore[arg-type]
-
-    def test_refuses_a_domain_of_another_size(self) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="domain must have 2 cells"):
-            workloads.from_gram(np.eye(2), domain=[3])

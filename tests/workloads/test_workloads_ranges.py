@@ -133,12 +133,10 @@ class TestRandomMarginals:
         expected = workloads.marginals(shape, sets=[group.split(" x ") for group in drawn])
         np.testing.assert_array_equal(workload.dense(), expected.dense())
 
-    def test_every_set_is_alike_likely(self) -> None:
+    def test_every_set_is_alike_likely_and_refusals(self) -> None:
         seen = Counter(workloads.random_marginals([2, 2], 1, seed).groups[0] for seed in range(900))
         assert set(seen) == {"a0", "a1", "a0 x a1"}
         assert all(abs(count - 300) < 5 * math.sqrt(200) for count in seen.values())
-
-    def test_refuses(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="tables must be at most 3"):
             workloads.random_marginals([2, 2], 4, 0)
         with pytest.raises(dm.errors.DualmechError, match="tables"):
@@ -168,11 +166,10 @@ class TestPredicates:
             workloads.predicates(0, 4, 0)
 
 
-class TestCdf:
-    def test_counts_the_first_cell_d_times_and_the_last_once(self) -> None:
-        workload = workloads.cdf(9)
-        np.testing.assert_array_equal(workload.dense().sum(axis=0), np.arange(9, 0, -1))
-        assert workload.names == workloads.prefix(9).names
+def test_counts_the_first_cell_d_times_and_the_last_once() -> None:
+    workload = workloads.cdf(9)
+    np.testing.assert_array_equal(workload.dense().sum(axis=0), np.arange(9, 0, -1))
+    assert workload.names == workloads.prefix(9).names
 
 
 class TestPermuted:
