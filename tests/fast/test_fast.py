@@ -175,7 +175,7 @@ class TestOptions:
                     fast.solve(problems[here], start=fast.solve(problems[there]))
 
     def test_other_options_and_problems_are_refused_by_name(self) -> None:
-        problem = dm.FitnessForUse(dm.workloads.prefix(3))
+        problem: Any = dm.FitnessForUse(dm.workloads.prefix(3))
         known = "method, tol, start, orbits, max_iterations, time_limit, callback, verbose, threads"
         with pytest.raises(dm.errors.InputTypeError, match=f"no option 'colour', it has {known}$"):
             fast.solve(problem, colour=3)  # type: ignore[call-arg]

@@ -269,9 +269,9 @@ class TestJudge:
         verdict = crosscheck.judge(problem, S.toeplitz([1.0], 8))
         assert verdict.feasible and verdict.interval == pytest.approx((1.75, 2.0))
         asked = dm.workloads.all_range(140)
-        problem = dm.TotalVariance(asked)
-        assert problem.geometry.name == "stream"
-        verdict = crosscheck.judge(problem, S.sqrt_toeplitz(140))
+        ranges = dm.TotalVariance(asked)
+        assert ranges.geometry.name == "stream"
+        verdict = crosscheck.judge(ranges, S.sqrt_toeplitz(140))
         own = S.sqrt_toeplitz(140).dense()
         true = own.variances(asked).sum() * own.squared_privacy_cost
         assert verdict.scaled.objective == pytest.approx(true, rel=1e-6)

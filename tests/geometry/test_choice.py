@@ -71,7 +71,7 @@ class TestAuto:
                 with pytest.raises(dm.errors.InvalidInputError, match=f"for geometry 'dense', not for '{kind}'"):
                     dm.FitnessForUse(TABLES, geometry=kind, **found)
         for rule in ("replace", "add-remove:2", dm.neighbours.Relation(replace=True, members=3)):
-            found: Any = rule
+            found = rule
             problem = dm.FitnessForUse(TABLES, neighbours=found)
             dense = dm.FitnessForUse(TABLES, neighbours=found, geometry="dense")
             assert (names_of(problem), names_of(dense)) == ("blocks", "dense") and problem.same_as(dense)

@@ -214,9 +214,9 @@ class TestPosterior:
         np.testing.assert_allclose(ways[0], ways[1])
         np.testing.assert_allclose(ways[0], ways[2])
         nothing = dm.LinearGaussianMechanism(np.zeros((0, 4)), np.zeros((0, 0)))
-        queries = dm.Workload([[1, 1, 0, 0], [0, 0, 0, 0]])
-        np.testing.assert_allclose(posterior_variances(queries, nothing, prior=3.0), [6, 0])
-        np.testing.assert_allclose(posterior_variances(queries, nothing), [np.inf, 0])
+        two = dm.Workload([[1, 1, 0, 0], [0, 0, 0, 0]])
+        np.testing.assert_allclose(posterior_variances(two, nothing, prior=3.0), [6, 0])
+        np.testing.assert_allclose(posterior_variances(two, nothing), [np.inf, 0])
 
     def test_bad_input_is_refused_by_name(self) -> None:
         queries = dm.workloads.identity(4)

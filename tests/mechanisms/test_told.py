@@ -330,10 +330,10 @@ class TestRefused:
                 told(dm.Workload([[1.0, 1.0]]))
         geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
         nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
-        mechanism = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
-        assert mechanism.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
+        blocks = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
+        assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
         with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-            mechanism.variance_of({"a": np.array([1.0, 1.0, 0.0])})
+            blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
 
     def test_little_next_to_the_largest_is_rounded_up(self) -> None:
         told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)

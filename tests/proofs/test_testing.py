@@ -138,19 +138,19 @@ def test_bad_arguments_and_other_families_are_refused_by_name() -> None:
         testing.check(known, value=2.0, tol=-1.0)
     with pytest.raises(dm.errors.DualmechError, match="known"):
         testing.check("fitness-prefix-4", value=2.0)  # type: ignore[arg-type]
-    known = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
+    others = {name: testing.problems([name])[0] for name in ("estimate-prefix-16", "fitness-tables-sixty")}
     with pytest.raises(dm.errors.InvalidInputError, match="it has no workload"):
-        _ = known["fitness-tables-sixty"].workload
+        _ = others["fitness-tables-sixty"].workload
     with pytest.raises(
         dm.errors.InvalidInputError, match="fitness-tables-sixty, a FitnessForUse, .* it has no weights"
     ):
-        _ = known["fitness-tables-sixty"].weights
-    assert [each.name for each in testing.problems([*known], matrix=True)] == ["estimate-prefix-16"]
+        _ = others["fitness-tables-sixty"].weights
+    assert [each.name for each in testing.problems([*others], matrix=True)] == ["estimate-prefix-16"]
     with pytest.raises(dm.errors.InvalidInputError, match="it has no basis"):
-        _ = known["estimate-prefix-16"].basis
+        _ = others["estimate-prefix-16"].basis
     with pytest.raises(AssertionError, match="the answer achieves"):
-        testing.check(known["estimate-prefix-16"], np.ones(16), scaled=True)
-    testing.check(known["fitness-tables-sixty"], value=1234.8186524)
+        testing.check(others["estimate-prefix-16"], np.ones(16), scaled=True)
+    testing.check(others["fitness-tables-sixty"], value=1234.8186524)
 
 
 def test_hostile_arguments_are_refused_by_name() -> None:
