@@ -3,6 +3,7 @@
 import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Printed lines are compared: what a shell or a service says of its terminal is not for the tests.
@@ -32,6 +33,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],  # of the seed, not of what is tested
 )
 settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Show local variables with each failure, which names the case of a test that loops over cases."""
+    config.option.showlocals = True
 
 
 def pytest_collection_finish() -> None:

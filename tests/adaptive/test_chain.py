@@ -208,7 +208,7 @@ class TestSimulation:
                 assert np.all(outcome.stages == at)
                 assert_distributed(outcome.answers[wanted].values, mechanisms[wanted], x)
 
-    def test_blocks_keep_their_place(self) -> None:
+    def test_blocks_keep_their_place_and_may_stop(self) -> None:
         chain = fast.chain(histograms((4, 2, 1), cells=4))
         blocks = 1e6 * np.arange(1, 41, dtype=float).reshape(10, 4)
 
@@ -225,8 +225,6 @@ class TestSimulation:
             assert np.array_equal(chosen.blocks, np.flatnonzero(expected == index))
             true = blocks[chosen.blocks] @ chain.mechanisms[index].query_matrix.T
             np.testing.assert_allclose(chosen.values, true, atol=10)
-
-    def test_stopping_everywhere_and_nowhere(self) -> None:
         chain = fast.chain(histograms((4, 2, 1), cells=4))
         outcome = chain.simulate(np.ones((5, 4)), choosing(STOP, 0), rng=0)
         assert np.all(outcome.choices == STOP) and all(not len(each.blocks) for each in outcome.answers)

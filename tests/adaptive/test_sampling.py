@@ -51,7 +51,7 @@ class TestUniform:
         variance = total**2 * cells / ((cells + 1) ** 2 * (cells + 2))
         assert_mean((draws - mean) ** 2, np.full(cells, variance))
 
-    def test_in_an_ellipsoid_far_from_any_bound(self) -> None:
+    def test_in_an_ellipsoid_and_in_a_share_of_one(self) -> None:
         # Uniform in an ellipsoid of squared radius z in k dimensions: covariance z Σ / (k + 2).
         noise = np.array([[4.0, 3, 0], [3, 9, 1], [0, 1, 1]])
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(3), noise), [1e3, 2e3, 3e3])
@@ -59,8 +59,6 @@ class TestUniform:
         assert_mean(draws, np.zeros(3))
         products = (draws[..., :, None] * draws[..., None, :]).reshape(*draws.shape[:2], 9)
         assert_mean(products, region.squared_radius / 5 * noise.ravel())
-
-    def test_a_bounded_share_of_an_ellipse(self) -> None:
         # The quarter of a disc: the mean of each coordinate is 4 r / (3 π).
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), [0.0, 0.0])
         assert_mean(hit_and_run(region, 8000, rng=0).draws, np.full(2, 4 * region.squared_radius**0.5 / (3 * np.pi)))
@@ -87,12 +85,19 @@ class TestRegion:
         held = [ConfidenceRegion(mechanism, mechanism.simulate(truth, rng), 0.9).contains(truth) for _ in range(500)]
         assert abs(np.mean(held) - 0.9) < 5 * (0.09 / 500) ** 0.5
 
-    def test_a_total_bounds_it(self) -> None:
+    def test_of_totals_dependent_rows_and_seeds(self) -> None:
         difference = dm.LinearGaussianMechanism([[1, -1, 0]], [[1]])
         region = ConfidenceRegion(difference, [3], total=50)
         samples = hit_and_run(region, 4000, rng=0)
         assert region.most_records == 50 and samples.points.sum(axis=1).max() <= 50
         assert not region.contains([25, 24, 10])
+        twice = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], np.eye(3))
+        region = ConfidenceRegion(twice, [20, 11, 10])
+        assert region.squared_radius == pytest.approx(7.814727903)
+        assert region.contains([11, 10]) and hit_and_run(region, 2000, rng=0).effective_size > 100
+        region = random_region(1)
+        one, two, other = (hit_and_run(region, 400, rng=seed, thin=20).points for seed in (5, 5, 6))
+        assert np.array_equal(one, two) and not np.array_equal(one, other)
 
     def test_bad_input_is_refused_by_name(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="total must be given: .* cell 2"):
@@ -131,17 +136,6 @@ class TestRegion:
             samples.variances(dm.workloads.identity(3))
         with pytest.raises(dm.errors.InputTypeError, match="workload must be"):
             samples.variances(np.eye(2))  # type: ignore[arg-type]
-
-    def test_dependent_rows_count_as_rows(self) -> None:
-        twice = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], np.eye(3))
-        region = ConfidenceRegion(twice, [20, 11, 10])
-        assert region.squared_radius == pytest.approx(7.814727903)
-        assert region.contains([11, 10]) and hit_and_run(region, 2000, rng=0).effective_size > 100
-
-    def test_same_seed_same_points(self) -> None:
-        region = random_region(1)
-        one, two, other = (hit_and_run(region, 400, rng=seed, thin=20).points for seed in (5, 5, 6))
-        assert np.array_equal(one, two) and not np.array_equal(one, other)
 
 
 class TestEffectiveSize:

@@ -126,13 +126,11 @@ class TestOptions:
         with pytest.warns(dm.errors.UncertifiedWarning):
             assert fast.solve(problem(*HARSH[case]), max_iterations=8).iterations < 16
 
-    def test_beyond_double_precision_it_stops_and_says_so(self) -> None:
+    def test_it_stops_at_double_precision_and_starts_at_problems_of_one_size(self) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning):
             answer = fast.solve(self.stated, tol=1e-18)
         assert answer.status in (dm.Status.STALLED, dm.Status.ROUNDING)
         assert answer.gap <= 1e-8 and answer.iterations < 1000
-
-    def test_warm_start_crosses_problems_of_one_size(self) -> None:
         first = fast.solve(self.stated)
         check(fast.solve(dm.PrivacyFirst(self.stated.workload, self.stated.targets, cost=2.0), start=first), 1e-6)
         signs = dm.FitnessForUse(dm.workloads.random_signs(10, 25, rng=0), 1e6)

@@ -153,14 +153,12 @@ class TestMemory:
         with pytest.raises(FileFormatError, match="is not a readable"):
             files.read_workload(tmp_path / "w.npy")
 
-    def test_headers_of_python_2_and_of_texts_without_length(self, tmp_path: Path) -> None:
+    def test_headers_of_python_2_of_texts_without_length_and_of_one_name_twice(self, tmp_path: Path) -> None:
         (tmp_path / "w.npy").write_bytes(stated((2, 1)).replace(b"(2, 1)}  ", b"(2L, 1L)}") + bytes(16))
         assert files.read_vector(tmp_path / "w.npy", "targets").shape == (2,)
         (tmp_path / "w.npy").write_bytes(stated((10**9,), "<U0"))
         with pytest.raises(FileFormatError, match="is not a readable"):
             files.read_vector(tmp_path / "w.npy", "targets")
-
-    def test_what_one_name_stands_for_is_no_matter_of_choice(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
             for _ in range(2):
                 archive.writestr("x.npy", stated(()) + bytes(8))

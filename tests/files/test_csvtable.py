@@ -99,27 +99,24 @@ def test_the_header_names_the_cells(tmp_path: Path, header: str, cells: object) 
     assert files.read_workload(tmp_path / "table.csv").cell_names == cells
 
 
-class TestNumbersByName:
-    def test_are_read_with_a_header_or_without(self, tmp_path: Path) -> None:
+def test_are_read_with_a_header_or_without_and_refused(tmp_path: Path) -> None:
+    path = tmp_path / "targets.csv"
+    for content in ("query,target\nleft,4\n,1e0\n", '"left",4\n\n,1.0\n'):
+        path.write_text(content)
+        assert files.read_by_name(path, "targets") == {"left": 4, "": 1}
+    for content, match in (
+        ("1\n2\n", "targets by name must be lines of a name and a number, got one column"),
+        ("query,target\n", "no row of numbers"),
+        ("query,target\na,1\nb\n", "line 3: must be a name and a number, got 'b'"),
+        ("a,1\nb,O\n", "line 2: must be a name and a number, got 'b,O'"),
+        ("a,1\nb,nan\n", "line 2: numbers must be finite"),
+        ("a,1\nb,2\na,3\n", "line 3: targets must name each item once, 'a' is double"),
+        ("query;target\na;1\n", "line 1: fields are separated by semicolons"),
+    ):
         path = tmp_path / "targets.csv"
-        for content in ("query,target\nleft,4\n,1e0\n", '"left",4\n\n,1.0\n'):
-            path.write_text(content)
-            assert files.read_by_name(path, "targets") == {"left": 4, "": 1}
-
-    def test_are_refused(self, tmp_path: Path) -> None:
-        for content, match in (
-            ("1\n2\n", "targets by name must be lines of a name and a number, got one column"),
-            ("query,target\n", "no row of numbers"),
-            ("query,target\na,1\nb\n", "line 3: must be a name and a number, got 'b'"),
-            ("a,1\nb,O\n", "line 2: must be a name and a number, got 'b,O'"),
-            ("a,1\nb,nan\n", "line 2: numbers must be finite"),
-            ("a,1\nb,2\na,3\n", "line 3: targets must name each item once, 'a' is double"),
-            ("query;target\na;1\n", "line 1: fields are separated by semicolons"),
-        ):
-            path = tmp_path / "targets.csv"
-            path.write_text(content)
-            with pytest.raises(FileFormatError, match=match):
-                files.read_by_name(path, "targets")
+        path.write_text(content)
+        with pytest.raises(FileFormatError, match=match):
+            files.read_by_name(path, "targets")
 
 
 @given(st.lists(st.lists(st.text(max_size=6), min_size=1, max_size=3), max_size=4))

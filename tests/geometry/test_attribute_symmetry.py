@@ -130,6 +130,8 @@ class TestFrames:
         ):
             symmetry = AttributeSymmetry.of(sets, len(labels))
             assert symmetry.labels.tolist() == labels and symmetry.turning == turning
+        with pytest.raises(dm.errors.InvalidInputError, match="searched for symmetries"):
+            AttributeSymmetry.of([workloads.identity(6000)], 6000)
 
     @pytest.mark.parametrize("circle", [True, False])
     def test_rounding_is_no_need_of_noise(self, circle: bool) -> None:
@@ -139,10 +141,6 @@ class TestFrames:
         for asked in (dm.Workload(np.array(orders)), *([workloads.circular(cancelling[None, :])] if circle else [])):
             symmetry = AttributeSymmetry.of([asked], 4)
             assert symmetry.turning == circle and not symmetry.parts(asked).means.any()
-
-    def test_refuses_what_is_too_large(self) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="searched for symmetries"):
-            AttributeSymmetry.of([workloads.identity(6000)], 6000)
 
 
 def translates(base: Array) -> list[Array]:

@@ -136,12 +136,17 @@ class TestByName:
             found = dm.FitnessForUse(TABLES, {"age": 1.0, ("age",): 9.0, 1: 2.0, ("age", "sex"): 4.0, 2: 9.0})
             assert found.targets.tolist() == [*self.WANTED]
 
-    def test_queries_by_their_names_and_groups(self) -> None:
+    def test_queries_and_tables_on_a_matrix_by_their_names_and_groups(self) -> None:
         asked = dm.Workload(np.eye(3), ["a", "b", "c"], ["first", "others", "others"])
         for given_numbers in ({"a": 1.0, "b": 2.0, "c": 4.0}, {"first": 1.0, "others": 4.0, "b": 2.0}):
             for kind in KINDS:
                 problem: Any = kind(asked, given_numbers)
                 assert getattr(problem, problem.numbers).tolist() == [*self.WANTED]
+        for numbers in ({1: 1.0, 2: 4.0}, {"age": 1.0, ("sex",): 1.0, 2: 4.0}):
+            dense = dm.FitnessForUse(TABLES, numbers, geometry="dense")
+            assert dense.same_as(dm.FitnessForUse(TABLES, numbers))
+            again = dm.FitnessForUse(TABLES, numbers, geometry=dense.geometry)
+            assert again.same_as(dense)
 
     def test_a_series_is_taken_by_its_index(self) -> None:
         pandas = pytest.importorskip("pandas")
@@ -163,13 +168,6 @@ class TestByName:
         double = pandas.Series([1.0, 2.0], index=["age", "age"])
         with pytest.raises(dm.errors.InvalidInputError, match="targets must name each item once, 'age' is double"):
             dm.FitnessForUse(TABLES, double)
-
-    def test_tables_are_named_on_a_matrix_too(self) -> None:
-        for numbers in ({1: 1.0, 2: 4.0}, {"age": 1.0, ("sex",): 1.0, 2: 4.0}):
-            dense = dm.FitnessForUse(TABLES, numbers, geometry="dense")
-            assert dense.same_as(dm.FitnessForUse(TABLES, numbers))
-            again = dm.FitnessForUse(TABLES, numbers, geometry=dense.geometry)
-            assert again.same_as(dense)
 
     def test_what_names_too_little_or_too_much_is_refused(self) -> None:
         for message, asked, numbers in (

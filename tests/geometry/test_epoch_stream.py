@@ -141,10 +141,19 @@ class TestLong:
         assert answer.prices.sum() == pytest.approx(1) and answer.phase_prices.sum() == pytest.approx(1)
         assert answer.phase_prices[0, 0] == answer.phase_prices.max()
 
-    def test_a_shorter_stream_bounds_it(self, answer: Any) -> None:
+    def test_of_a_shorter_stream_of_noise_by_step_and_of_strategies(self, answer: Any) -> None:
         """The first sums alone, with persons as often and as far apart, cost no more."""
         short = fast.solve(dm.TotalVariance(dm.workloads.prefix(60), neighbours="participation:2:30"), tol=1e-4)
         assert short.objective / 60 < answer.lower_bound / 120
+        rows = answer.mechanism.noise(3, rng=0)
+        assert np.stack([next(rows) for _ in range(4)]).shape == (4, 3)
+        assert answer.mechanism.scaled(2.0).rho == pytest.approx(answer.mechanism.rho / 2)
+        noisy = answer.mechanism.simulate(np.ones(120), rng=0, workload=answer.problem.workload)
+        assert noisy.shape == (120,)
+        best = fast.strategy(answer.problem, within="blt:2", bound=answer)
+        assert answer.objective < best.objective < 1.2 * answer.lower_bound
+        alone = fast.strategy(dm.TotalVariance(dm.workloads.prefix(5000)), within="toeplitz:5000", tol=1e-3)
+        assert alone.gap < 0.08
 
     def test_it_is_kept_and_judged_anew(self, answer: Any, tmp_path: Path) -> None:
         answer.save(tmp_path / "answer.npz")
@@ -157,13 +166,6 @@ class TestLong:
         assert crosscheck.compare([answer, kept]).outcome.name != "CONFLICT"
         verdict = crosscheck.judge(answer.problem, dm.strategies.sqrt_toeplitz(120), bound=answer)
         assert verdict.scaled.gap > answer.gap
-
-    def test_noise_is_drawn_step_by_step(self, answer: Any) -> None:
-        rows = answer.mechanism.noise(3, rng=0)
-        assert np.stack([next(rows) for _ in range(4)]).shape == (4, 3)
-        assert answer.mechanism.scaled(2.0).rho == pytest.approx(answer.mechanism.rho / 2)
-        noisy = answer.mechanism.simulate(np.ones(120), rng=0, workload=answer.problem.workload)
-        assert noisy.shape == (120,)
 
     @pytest.mark.parametrize("rule", ["participation:2:60:signs", "participation:2:60:at-least"])
     def test_other_persons(self, answer: Any, rule: str) -> None:
@@ -203,12 +205,6 @@ class TestLong:
             dm.TotalVariance(dm.workloads.prefix(200), neighbours="participation:2:60:at-least", geometry="epochs")
         with pytest.raises(dm.errors.InputTypeError, match="steps must be a LinearGaussianMechanism or a Causal"):
             dm.EpochsMechanism(answer.mechanism, "participation:2:60")
-
-    def test_a_class_of_strategies(self, answer: Any) -> None:
-        best = fast.strategy(answer.problem, within="blt:2", bound=answer)
-        assert answer.objective < best.objective < 1.2 * answer.lower_bound
-        alone = fast.strategy(dm.TotalVariance(dm.workloads.prefix(5000)), within="toeplitz:5000", tol=1e-3)
-        assert alone.gap < 0.08
 
 
 def test_the_command_solves_and_judges() -> None:

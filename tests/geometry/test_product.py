@@ -197,7 +197,7 @@ class TestSolvers:
         assert answer.objective == pytest.approx(alone**20, rel=1e-6)
         assert answer.mechanism.variance_of(*np.eye(16)[[3] * 20]) > 0
 
-    def test_privacy_first_spends_its_cost_over_all_factors(self) -> None:
+    def test_costs_over_all_factors_and_an_uncertified_factor(self) -> None:
         plain = fast.solve(dm.FitnessForUse(BOTH, TARGETS), tol=1e-8)
         answer = fast.solve(dm.PrivacyFirst(BOTH, TARGETS, cost=0.3), tol=1e-8)
         assert answer.status is dm.Status.CERTIFIED
@@ -205,8 +205,6 @@ class TestSolvers:
         assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
         ratios = answer.mechanism.dense().variances(BOTH) / plain.problem.per_query()
         assert ratios.max() == pytest.approx(answer.objective, rel=1e-7)
-
-    def test_an_uncertified_factor_is_said(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 2))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(problem, max_iterations=1)
@@ -279,7 +277,7 @@ EXACT: dm.LinearGaussianMechanism = dm.LinearGaussianMechanism(np.eye(2), np.dia
 
 
 class TestWorkload:
-    def test_is_the_kronecker_product(self) -> None:
+    def test_is_the_kronecker_product_and_domains_are_joined(self) -> None:
         first, second = dm.Workload([[1, 2], [0, 1]], ["a", "b"]), dm.workloads.marginals([2, 2], ways=1)
         both = dm.workloads.kron(first, second)
         np.testing.assert_array_equal(both.dense(), np.kron(first.dense(), second.dense()))
@@ -287,8 +285,6 @@ class TestWorkload:
         assert both.domain is None and not both.is_sparse
         copy = pickle.loads(pickle.dumps(both))
         assert copy.shape == both.shape and copy.names == both.names
-
-    def test_domains_are_joined(self) -> None:
         first, second = (dm.workloads.marginals({name: 2}, ways=1) for name in ("age", "sex"))
         joined = dm.workloads.kron(first, second)
         assert joined.domain == dm.Domain({"age": 2, "sex": 2}) and joined.is_sparse

@@ -177,12 +177,10 @@ class TestSolver:
         assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
         assert answer.mechanism.scaled(2.0).squared_privacy_cost == pytest.approx(0.15, rel=1e-9)
 
-    def test_what_is_left_open_is_said(self) -> None:
+    def test_what_is_left_open_and_queries_of_lower_rank(self) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning, match="interval is honest"):
             answer = fast.solve(split(PREFIXES))
         assert answer.status is dm.Status.STALLED and answer.gap < 0.01
-
-    def test_queries_that_do_not_determine_the_values(self) -> None:
         few = dm.Workload([[1, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
         asked = dm.workloads.query_tables({"a": 5, "b": 3}, {"a": few}, ways=(1, 2))
         answer = fast.solve(split(asked), tol=0.5)

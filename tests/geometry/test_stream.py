@@ -285,13 +285,11 @@ class TestByTheMatrix:
         mirrored = fast.solve(dm.TotalVariance(dm.workloads.all_range(5), geometry="stream"), orbits=[[4, 3, 2, 1, 0]])
         assert mirrored.status.name == "CERTIFIED"
 
-    def test_refined_and_compared(self, pair: Any) -> None:
+    def test_refined_compared_and_started(self, pair: Any) -> None:
         stream, answer, other = pair
         refined = fast.refine(stream)
         assert refined.certified and dm.compare_privacy(answer, other, tol=1e-3) == 0
         assert dm.compare_privacy(answer.mechanism, refined, tol=1e-3) == 0
-
-    def test_starts_go_both_ways(self, pair: Any) -> None:
         stream, answer, other = pair
         for problem, start in ((stream, other), (other.problem, answer)):
             assert fast.solve(problem, start=start, tol=1e-7).iterations < 10

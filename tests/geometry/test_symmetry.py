@@ -148,14 +148,12 @@ class TestSolving:
                 averages(labels).T @ (averages(labels) @ weights), weights / np.bincount(labels)[labels]
             )
 
-    def test_replacing_records_and_a_circle(self) -> None:
+    def test_replaced_records_and_queries_of_zeros(self) -> None:
         workload = dm.Workload(dm.workloads.circular_ranges(6).matrix)
         problem = dm.FitnessForUse(workload, 1.0, neighbours=dm.neighbours.replace_one(6))
         turned = [np.roll(np.arange(6), 1)]
         assert len(np.unique(dm.Orbits.of(problem, turned).neighbours)) == 3
         assert meet(fast.solve(problem), fast.solve(problem, orbits=turned))
-
-    def test_all_zero_queries_have_no_weight(self) -> None:
         workload = dm.Workload([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
         answer = fast.solve(dm.FitnessForUse(workload, 1.0), orbits=[[1, 0]])
         assert answer.status is dm.Status.CERTIFIED

@@ -90,11 +90,15 @@ class TestBalleWang:
             exact = exact_log_delta(privacy_cost, epsilon)
             assert relative_error(accounting.log_delta(privacy_cost, epsilon), exact) <= ACCURACY
 
-    def test_delta_itself_is_as_accurate(self) -> None:
+    def test_delta_itself_is_as_accurate_and_far_below_the_doubles(self) -> None:
         with mp.workdps(DIGITS):
             for privacy_cost, epsilon in ((1e-8, 3e-7), (0.01, 0.3), (1, 1), (1, 37), (100, 5000), (1e3, 0)):
                 exact = mp.exp(exact_log_delta(privacy_cost, epsilon))
                 assert accounting.delta(privacy_cost, epsilon) == pytest.approx(float(exact), rel=ACCURACY, abs=0)
+        assert accounting.delta(0.01, 1.0) == math.ulp(0.0)
+        assert accounting.log_delta(1e-8, 1e5) == pytest.approx(-5e25, rel=1e-12)
+        assert accounting.log_delta(1e-300, 1.0) == -math.inf
+        assert accounting.log_delta(1e3, 1.0) == 0
 
     @quick
     @given(powers(-300, 300))
@@ -135,12 +139,6 @@ class TestBalleWang:
                 assert 0 <= accounting.delta(privacy_cost, epsilon) <= 1, (privacy_cost, epsilon)
                 assert accounting.zcdp_log_delta(privacy_cost, epsilon) <= 0, (privacy_cost, epsilon)
                 assert 0 <= accounting.zcdp_delta(privacy_cost, epsilon) <= 1, (privacy_cost, epsilon)
-
-    def test_far_below_the_doubles(self) -> None:
-        assert accounting.delta(0.01, 1.0) == math.ulp(0.0)
-        assert accounting.log_delta(1e-8, 1e5) == pytest.approx(-5e25, rel=1e-12)
-        assert accounting.log_delta(1e-300, 1.0) == -math.inf
-        assert accounting.log_delta(1e3, 1.0) == 0
 
 
 class TestInverses:

@@ -204,7 +204,7 @@ class TestNoisyTables:
         )
         np.testing.assert_allclose(answers, workload.matrix @ counts, atol=1e-10)
 
-    def test_what_is_missing_or_misshapen_is_refused(self) -> None:
+    def test_missing_misshapen_and_too_large_tables_are_refused(self) -> None:
         mechanism = mechanism_of("prefixes")
         tables: Any = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
         measured: Any = mechanism.measure(tables, rng=0)
@@ -224,8 +224,6 @@ class TestNoisyTables:
         ):
             with pytest.raises(dm.errors.DualmechError, match=message):
                 call()
-
-    def test_tables_too_large_to_count_are_named(self) -> None:
         high = dm.Workload(np.arange(1000)[None, :] >= 18)
         domain = {"age": 1000, "income": 1000, "hours": 1000}
         mechanism = dm.BlockMechanism.of_tables(dm.workloads.union(domain, {each: {each: high} for each in domain}))
@@ -290,7 +288,7 @@ class TestAsAnAnswer:
         with pytest.raises(dm.errors.InvalidInputError, match="a x b is not answered"):
             few.variances(dm.workloads.marginals({"a": 2, "b": 3}, ways=2))
 
-    def test_a_solution_keeps_its_promise(self) -> None:
+    def test_a_solution_keeps_its_promise_and_is_scaled(self) -> None:
         targets = {"ages": 1.0, "races": 2.0, "both": 4.0}
         answer = fast.solve(dm.FitnessForUse(union("prefixes"), targets), tol=1e-8)
         mechanism = answer.mechanism
@@ -298,8 +296,6 @@ class TestAsAnAnswer:
         for name, target in targets.items():
             assert mechanism.variances(name).max() <= target * (1 + 1e-9)
         assert repr(mechanism) == f"BlockMechanism({len(mechanism.pieces)} blocks, rho={mechanism.rho:.6g})"
-
-    def test_scaled_noise(self) -> None:
         mechanism = mechanism_of("circle")
         louder = mechanism.scaled(4)
         assert louder.privacy_cost == pytest.approx(mechanism.privacy_cost / 2)

@@ -84,12 +84,16 @@ class TestSignalToNoise:
                 assert verdict == (Verdict.PRIMARY if enough["primary_upper"][index] else Verdict.INFEASIBLE)
             assert rule.choose(answers[index]) is Verdict(verdict)
 
-    def test_without_margin_it_is_the_truth_of_the_estimate(self) -> None:
+    def test_without_margin_noise_or_count(self) -> None:
         rule = SignalToNoise(ROWS, CELLS, common_of(ROWS, CELLS), share=0.5, level=20, confidence=0)
         data = np.random.default_rng(0).integers(0, 40, (200, 4)).astype(float)
         exact = data @ rule.common.query_matrix.T
         assert np.array_equal(rule.choose(exact), rule.true_verdict(data))
         assert rule.true_verdict(data[0]) is Verdict(rule.choose(exact)[0])
+        exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1]))
+        rule = SignalToNoise(exact, exact, exact, share=1, level=3, confidence=3)
+        assert rule.choose([0, 10]) is Verdict.SECONDARY
+        assert rule.choose([-1, 10]) is Verdict.INFEASIBLE
 
     def test_dependent_rows_are_read_by_least_squares(self) -> None:
         # One-way and two-way marginals of three binary attributes: every table says the total again.
@@ -107,12 +111,6 @@ class TestSignalToNoise:
         stacked = SignalToNoise(one, two, two, 0.5, 5)
         np.testing.assert_allclose(stacked.deviations, rule.secondary_noise)
         np.testing.assert_allclose(stacked.estimator @ two.query_matrix, one.query_matrix, atol=1e-12)
-
-    def test_a_query_without_noise_or_count(self) -> None:
-        exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1]))
-        rule = SignalToNoise(exact, exact, exact, share=1, level=3, confidence=3)
-        assert rule.choose([0, 10]) is Verdict.SECONDARY
-        assert rule.choose([-1, 10]) is Verdict.INFEASIBLE
 
     def test_bad_input_is_refused_by_name(self) -> None:
         common = common_of(ROWS, COLUMNS)
@@ -157,14 +155,12 @@ class TestAlongAChain:
         assert patient.choices.tolist() == [0, 2]
         assert chain.simulate(data, SignalToNoiseRule(chain, 0.5, 50, stop=True), rng=0).choices.tolist() == [STOP, 2]
 
-    def test_each_stage_is_decided_by_its_own_pair(self) -> None:
+    def test_each_stage_is_decided_by_its_own_nested_pair(self) -> None:
         chain = fast.chain([TOTAL, ROWS, CELLS])
         rule, answers = SignalToNoiseRule(chain, 0.5, 10), np.linspace(-50, 200, 30)[:, None]
         first = np.where(rule.stages[0].choose(answers) == Verdict.SECONDARY, GO_ON, 0)
         assert np.array_equal(rule(0, answers), first)
         assert rule.stages[1].primary is ROWS and rule.stages[1].common is chain.stages[1].known
-
-    def test_chains_that_are_not_nested_are_refused(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="secondary must answer"):
             SignalToNoiseRule(fast.chain([ROWS, COLUMNS]), 0.5, 5)
         with pytest.raises(dm.errors.InputTypeError, match="chain must be"):

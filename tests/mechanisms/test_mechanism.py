@@ -59,13 +59,11 @@ class TestMembers:
         own = mechanism.covariance(dm.Workload(mechanism.query_matrix))
         np.testing.assert_allclose(own, mechanism.covariance(), rtol=1e-8, atol=1e-9)
 
-    def test_epsilon_and_delta_are_those_of_the_privacy_cost(self) -> None:
+    def test_privacy_is_that_of_the_cost_and_of_the_neighbours(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
         assert mechanism.epsilon(delta=1e-9) == accounting.epsilon(mechanism.privacy_cost, 1e-9)
         assert mechanism.delta(epsilon=1.0) == accounting.delta(mechanism.privacy_cost, 1.0)
         assert mechanism.delta(mechanism.epsilon(1e-9)) == pytest.approx(1e-9, rel=1e-8)
-
-    def test_neighbours_decide_what_counts(self) -> None:
         plain = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         replaced = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.replace_one(3))
         household = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.household(3, 4))
@@ -143,14 +141,12 @@ class TestSimulate:
         draws = np.array([mechanism.simulate(x, generator) for _ in range(4000)])
         self.check(draws, mechanism.query_matrix @ x, mechanism.covariance())
 
-    def test_on_a_workload(self) -> None:
+    def test_on_a_workload_and_of_a_seed(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(4), np.diag([1.0, 2, 3, 4]))
         workload, x = dm.workloads.prefix(4), np.array([5.0, 0, 2, 9])
         generator = np.random.default_rng(0)
         draws = np.array([mechanism.simulate(x, generator, workload) for _ in range(4000)])
         self.check(draws, workload.apply(x), mechanism.covariance(workload))
-
-    def test_a_seed_gives_one_draw(self) -> None:
         mechanism, x = random_mechanism(0), np.ones(random_mechanism(0).query_matrix.shape[1])
         np.testing.assert_array_equal(mechanism.simulate(x, 7), mechanism.simulate(x, 7))
         assert np.any(mechanism.simulate(x) != mechanism.simulate(x))
@@ -172,15 +168,13 @@ class TestSingularCovariance:
 
     exact_total = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
-    def test_is_free_where_nothing_moves_it(self) -> None:
+    def test_is_free_where_nothing_moves_it_and_costs_infinity_elsewhere(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total, dm.neighbours.replace_one(2))
         np.testing.assert_allclose(mechanism.profile, [1.0], rtol=1e-12)
         np.testing.assert_allclose(mechanism.variances(dm.workloads.total(2)), [0], atol=1e-15)
         assert mechanism.simulate([3, 4], rng=0, workload=dm.workloads.total(2)) == pytest.approx([7])
         with pytest.raises(dm.errors.InvalidInputError, match="cost_matrix"):
             _ = mechanism.cost_matrix
-
-    def test_costs_infinity_where_something_moves_it(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total)
         assert mechanism.squared_privacy_cost == mechanism.rho == mechanism.privacy_cost == np.inf
         mechanism = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 0.0, 4.0]))

@@ -128,7 +128,7 @@ class TestLaw:
 
 
 class TestKept:
-    def test_rows_that_each_strategy_needs(self) -> None:
+    def test_rows_that_each_strategy_needs_up_to_the_last_step(self) -> None:
         stream = dm.StreamMechanism(dm.workloads.prefix(4096), np.ones(4096), np.ones(4096))
         for mechanism, most in (
             (S.toeplitz([1.0, 0.5, 0.2], 100), 2),
@@ -142,8 +142,6 @@ class TestKept:
             for _ in range(10):
                 next(noise, None)
             assert len(noise.state["kept"]) <= most
-
-    def test_it_ends_after_the_last_step(self) -> None:
         noise = S.sqrt_toeplitz(3).noise(2, rng=0)
         assert len([*noise]) == 3 == noise.step and next(noise, None) is None
         assert repr(noise) == "StepNoise(step 3 of 3, dimension 2)"
@@ -206,14 +204,12 @@ class TestResumed:
         later = mechanism.noise(2, rng=np.random.Generator(made(2))).resume(_by_npz(begun.state))
         np.testing.assert_array_equal([*later], [*begun])
 
-    def test_a_state_does_not_change_with_the_iterator(self) -> None:
+    def test_a_state_is_of_its_own_and_others_are_refused(self) -> None:
         noise = S.buffered([0.3], [0.5], 6).noise(2, rng=0)
         next(noise)
         state = noise.state
         state["kept"][:] = 9.0
         assert not np.any(noise.state["kept"] == 9.0)
-
-    def test_a_state_of_something_else_is_refused(self) -> None:
         noise = S.toeplitz([1.0, 0.5], 6).noise(2, rng=0)
         next(noise)
         state = noise.state

@@ -322,22 +322,19 @@ class TestStreams:
         np.testing.assert_allclose(found, np.tile(np.diagonal(mechanism.covariance()), CHUNK), rtol=1e-12)
 
 
-class TestRefused:
-    def test_rows_that_hardly_differ_and_noise_that_cancels(self) -> None:
-        mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
-        for told in (mechanism.variances, mechanism.covariance):
-            with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-                told(dm.Workload([[1.0, 1.0]]))
-        geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
-        nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
-        blocks = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
-        assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
+def test_rows_that_hardly_differ_noise_that_cancels_and_little_noise() -> None:
+    mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
+    for told in (mechanism.variances, mechanism.covariance):
         with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-            blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
-
-    def test_little_next_to_the_largest_is_rounded_up(self) -> None:
-        told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
-        assert told.tolist() == [1.0, 1e-8 + 5e-11]
-        for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
-            with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
-                costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)
+            told(dm.Workload([[1.0, 1.0]]))
+    geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
+    nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
+    blocks = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
+    assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
+    with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+        blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
+    told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
+    assert told.tolist() == [1.0, 1e-8 + 5e-11]
+    for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
+        with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
+            costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)

@@ -49,14 +49,11 @@ def cube_root(number: int) -> int:
     return low
 
 
-def test_other_numbers_are_not() -> None:
+def test_other_numbers_and_relations_are_not() -> None:
     nested = math.isqrt((2 * ONE + math.isqrt(2 << 2 * BITS)) << BITS)  # the square root of 2 + √2
     random = int.from_bytes(np.random.default_rng(0).bytes(BITS // 8), "big")
     for value in (cube_root(2), nested, random):
         assert recognised([value]) is None and expressed(value, [1, 2, 3, 6]) is None
-
-
-def test_relations_hold_for_all_digits_or_are_none() -> None:
     root = math.isqrt(2 << 2 * BITS)
     assert relation([root, ONE, root + 3 * ONE]) in ([1, 3, -1], [-1, -3, 1])
     assert relation([root, ONE]) is None

@@ -134,7 +134,7 @@ def test_a_damaged_program_is_read_or_refused(tmp_path_factory: pytest.TempPathF
         assert all(abs(size) > 0 for size in read.blocks)
 
 
-def test_a_program_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
+def test_sizes_that_a_program_states_take_no_memory(tmp_path: Path) -> None:
     for head in (
         b"9" * MANY + b"\n",
         b"999999999999\n2\n4 -4\n1\n",
@@ -145,8 +145,5 @@ def test_a_program_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
         (tmp_path / "p.dat-s").write_bytes(head)
         with pytest.raises(dm.errors.FileFormatError, match=r"p\.dat-s"):
             sdpa.read(tmp_path / "p.dat-s")
-
-
-def test_a_block_of_any_size_takes_no_memory_before_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "p.dat-s").write_text("1\n1\n999999999999\n1\n1 1 7 7 1\n")
     assert sdpa.read(tmp_path / "p.dat-s").blocks == (999999999999,)

@@ -40,6 +40,9 @@ def test_names_are_many_and_say_the_family() -> None:
     assert {name.split("-")[0] for name in known} == set(collection.FAMILIES)
     for name in EVERY:
         assert type(known[name]()).__name__ == collection.FAMILIES[name.split("-")[0]]
+    by_class, by_word = library.named(["NonnegativeEstimate"]), library.named(["estimate"])
+    assert by_class == by_word and len(by_word) == 10
+    assert library.named(["reuse", by_word[0], "reuse"]) == [*library.named(["reuse"]), by_word[0]]
 
 
 def test_every_family_is_proven_and_stated_in_plain_arrays(tmp_path: Path) -> None:
@@ -63,12 +66,6 @@ def test_tables_are_stated_by_numbers_alone() -> None:
     product = library.of_problem(library.problems()["fitness-product-prefix-8-marginals-4x4"]())
     assert np.array_equal(product["factor_1_workload"], np.tri(8))
     assert product["factor_2_tables"].tolist() == [[0, -1], [-1, 0]]
-
-
-def test_a_family_is_named_by_its_class_or_its_first_word() -> None:
-    by_class, by_word = library.named(["NonnegativeEstimate"]), library.named(["estimate"])
-    assert by_class == by_word and len(by_word) == 10
-    assert library.named(["reuse", by_word[0], "reuse"]) == [*library.named(["reuse"]), by_word[0]]
 
 
 ANSWERS: dict[str, Any] = {

@@ -170,14 +170,12 @@ def test_names_of_tables() -> None:
             check.check(document)
 
 
-def test_a_repeated_block_is_refused() -> None:
+def test_a_repeated_block_is_refused_and_an_extended_family_has_its_name() -> None:
     document = document_of("fitness on tables")
     document["upper"]["blocks"].append(copy.deepcopy(document["upper"]["blocks"][0]))
     with pytest.raises(Refused, match="means nothing there"):
         check.check(document)
 
-
-def test_an_extended_family_is_stated_as_the_family_that_it_extends() -> None:
     class Mine(dm.FitnessForUse):
         """A family of a user's."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import shutil
@@ -17,6 +16,7 @@ import pytest
 from commanded import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from proof_files import changed, places
 
 import dualmech as dm
 from dualmech import fast, reference
@@ -174,22 +174,6 @@ def proof() -> dm.Proof:
     return dm.prove(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4)), tol=1e-9))
 
 
-def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    if isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        return [place for key, each in items for place in _places(each, (*path, key))]
-    return [path] if isinstance(node, str) and "0x" in node else []
-
-
-def _with(node: Any, path: tuple[Any, ...], value: Any) -> Any:
-    changed = copy.deepcopy(node)
-    inner = changed
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return changed
-
-
 class TestFiles:
     def test_a_file_says_what_it_was_made_of(self, proof: dm.Proof, tmp_path: Path) -> None:
         path = tmp_path / "proof.json"
@@ -215,11 +199,11 @@ class TestFiles:
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
         """Whatever passes is true still: its lower claim is below the upper claim of the file as it was."""
         refused = 0
-        for place in _places(proof.document):
+        for place in places(proof.document):
             for value in ("0x1p0", "-0x3p-1", "0x0p0", "0x1p40"):
-                changed = _with(proof.document, place, value)
+                other = changed(proof.document, place, value)
                 try:
-                    lower, upper = check.check(changed)
+                    lower, upper = check.check(other)
                 except Refused:
                     refused += 1
                     continue
@@ -253,7 +237,7 @@ class TestFiles:
             (("claim", "upper"), "0x1p0", "the upper bound claimed, 1, is below what is shown, 1.7"),
         ):
             path = tmp_path / "proof.json"
-            path.write_text(json.dumps(_with(proof.document, place, value)))
+            path.write_text(json.dumps(changed(proof.document, place, value)))
             with pytest.raises(dm.errors.CertificateError, match=words):
                 dm.verify(path)
 
@@ -289,7 +273,7 @@ class TestCommand:
         path = tmp_path / "proof.json"
         assert run("solve", "prefix:4", "--rho", "0.5", "--prove", str(path)).exit_code == 0
         written = json.loads(path.read_text())
-        path.write_text(json.dumps(_with(written, ("claim", "lower"), written["claim"]["upper"])))
+        path.write_text(json.dumps(changed(written, ("claim", "lower"), written["claim"]["upper"])))
         refused = run("verify", str(path))
         assert refused.exit_code == 3 and "the lower bound claimed" in refused.output
 

@@ -103,7 +103,14 @@ def test_numbers_keep_all_their_digits_and_sums_are_rounded_once(tmp_path: Path)
     assert mixed == -2.0 * (1e8 + 1)
 
 
-def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.dat-s"
+    path.write_text(
+        '"of others\n* two\n 1 = mDIM\n1 = nBLOCK\n(2) = bLOCKsTRUCT\n{1.0e+00}\n\n0 1 1 1 +1.5\n1,1,1,2,-1\n'
+    )
+    program = sdpa.read(path)
+    assert program.entries == ((0, 1, 1, 1, 1.5), (1, 1, 1, 2, -1.0)) and program.blocks == (2,)
+    assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
     for text, words in (
         ("", "ends before the objective"),
         ("2\n1\n2\n1\n", "2 variables and 1 numbers"),
@@ -121,16 +128,6 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(dm.errors.FileFormatError, match=words):
             sdpa.read(path)
-
-
-def test_files_of_others_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "p.dat-s"
-    path.write_text(
-        '"of others\n* two\n 1 = mDIM\n1 = nBLOCK\n(2) = bLOCKsTRUCT\n{1.0e+00}\n\n0 1 1 1 +1.5\n1,1,1,2,-1\n'
-    )
-    program = sdpa.read(path)
-    assert program.entries == ((0, 1, 1, 1, 1.5), (1, 1, 1, 2, -1.0)) and program.blocks == (2,)
-    assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
 
 
 def test_a_problem_without_such_a_program_is_refused() -> None:

@@ -18,6 +18,7 @@ import pytest
 import scipy.linalg
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from proof_files import changed, places
 
 import dualmech as dm
 from dualmech import fast
@@ -344,7 +345,7 @@ class TestBlocks:
         blocks = tables.by_block(classes, [[Fraction(1)] for _ in asked.tables])
         assert {key for key in blocks if len(key) == 2} == {((0, 0), (1, 0)), ((1, 0), (2, 0)), ((0, 0), (3, 0))}
 
-    def test_classes_that_queries_tell_apart_prove_nothing(self) -> None:
+    def test_classes_told_apart_prove_nothing_and_rounding_is_paid_for(self) -> None:
         proof = dm.prove(fast.solve(dm.FitnessForUse(WORKLOADS["two prefixes"], geometry="blocks")))
         for axis in ("0", "1"):
             document = copy.deepcopy(proof.document)
@@ -352,8 +353,6 @@ class TestBlocks:
             document["lower"] |= {"roots": document["lower"]["roots"][:3], "weights": ["0x1p0"] * 24}
             with pytest.raises(Refused, match=f"see the values of a class of attribute {axis} alike|must be"):
                 check.shown(document)
-
-    def test_rounding_that_hides_a_part_of_a_query_is_paid_for(self) -> None:
         sums = dm.Workload([[0.1, 0.2, -0.3], [0.2, 0.1, -0.3]])
         problem = dm.FitnessForUse(W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks")
         proof = dm.prove(fast.solve(problem, tol=1e-9))
@@ -440,15 +439,6 @@ class TestSplit:
             check.shown(document)
 
 
-def changed(proof: dm.Proof, *place: Any, value: Any) -> dict[str, Any]:
-    document = copy.deepcopy(proof.document)
-    inner: Any = document
-    for each in place[:-1]:
-        inner = inner[each]
-    inner[place[-1]] = value
-    return document
-
-
 @pytest.fixture(scope="module")
 def proof() -> dm.Proof:
     return dm.prove(fast.solve(dm.FitnessForUse(WORKLOADS["prefixes and marginals"]), tol=1e-9))
@@ -500,18 +490,18 @@ class TestFiles:
             (("claim", "lower"), "0x1p9", "the lower bound claimed, 512, is above what is shown"),
         ):
             path = tmp_path / "proof.json"
-            path.write_text(json.dumps(changed(proof, *place, value=value)))
+            path.write_text(json.dumps(changed(proof.document, place, value)))
             with pytest.raises(dm.errors.CertificateError, match=words):
                 dm.verify(path)
 
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
         refused, rng = 0, np.random.default_rng(0)
         for part in ("upper", "lower"):
-            places = [*_places(proof.document[part], (part,))]
-            for index in rng.choice(len(places), 30, replace=False):
+            found = [*places(proof.document[part], (part,))]
+            for index in rng.choice(len(found), 30, replace=False):
                 for value in ("0x1p0", "-0x3p-1", "0x0p0", "0x1p40"):
                     try:
-                        low, high = check.check(changed(proof, *places[index], value=value))
+                        low, high = check.check(changed(proof.document, found[index], value))
                     except Refused:
                         refused += 1
                         continue
@@ -534,7 +524,7 @@ class TestFiles:
             both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
             proof = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9))
             with pytest.raises(Refused, match=words):
-                check.check(changed(proof, *place, value=value))
+                check.check(changed(proof.document, place, value))
 
     def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 2**28)
@@ -551,11 +541,3 @@ class TestFiles:
         with pytest.raises(dm.errors.InvalidInputError, match="700 queries on 700 cells"):
             provable(dm.FitnessForUse(W.kron(W.prefix(700), W.prefix(2))))
         assert not dm.prove(answer).is_of(dm.FitnessForUse(W.marginals([10] * 60, ways=1)))
-
-
-def _places(node: Any, path: tuple[Any, ...] = ()) -> Any:
-    if isinstance(node, dict | list):
-        for key, each in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _places(each, (*path, key))
-    elif isinstance(node, str) and "0x" in node:
-        yield path

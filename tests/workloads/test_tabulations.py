@@ -68,15 +68,13 @@ class TestMarginals:
             np.testing.assert_array_equal(row, expected)
         assert workload.domain == domain and len(set(workload.names)) == len(workload)
 
-    def test_ways_and_sets_agree(self) -> None:
+    def test_ways_and_sets_agree_and_the_papers_cube(self) -> None:
         domain = {"a": 2, "b": 3, "c": 2}
         by_ways = workloads.marginals(domain, ways=2)
         by_sets = workloads.marginals(domain, sets=[("b", "a"), ("a", "c"), ["c", "b"]])
         check(by_ways, by_sets.dense())
         assert by_ways.names == by_sets.names and by_ways.groups == by_sets.groups
         assert workloads.marginals([2, 3], sets=["a1", ()]).names == ("a1=0", "a1=1", "a1=2", "total")
-
-    def test_the_papers_cube(self) -> None:
         workload = workloads.marginals([16, 16, 16], ways=(1, 2))
         assert workload.shape == (3 * 16 + 3 * 256, 4096)
         assert np.count_nonzero(workload.dense()) == 6 * 4096
@@ -125,7 +123,7 @@ class TestCensus:
         check(workload, counted(cells, queries))
         assert workload.shape == (319, 252) and workload.is_sparse
 
-    def test_pl94_tables(self) -> None:
+    def test_pl94_tables_and_age_pyramid_counts(self) -> None:
         workload = workloads.pl94()
         sizes = {group: workload.groups.count(group) for group in dict.fromkeys(workload.groups)}
         assert list(sizes.values()) == [2, 2, 6, 57, 252]
@@ -136,6 +134,8 @@ class TestCensus:
             (" + " in name) == (group == "two or more races")
             for name, group in zip(workload.names[:67], workload.groups, strict=False)
         )
+        assert workloads.age_pyramid().shape == (351, 232)
+        assert workloads.age_pyramid(adults=False).shape == (348, 232)
 
     @pytest.mark.parametrize(("ages", "adults"), [(116, True), (116, False), (19, True), (5, False), (1, False)])
     def test_age_pyramid_from_the_papers_text(self, ages: int, adults: bool) -> None:
@@ -149,10 +149,6 @@ class TestCensus:
         assert workload.groups == tuple(np.repeat(["males", "females", "all"], ages + adults))
         assert workload.domain == Domain({"gender": 2, "age": ages})
         assert workload.is_sparse and len(set(workload.names)) == len(workload)
-
-    def test_age_pyramid_counts(self) -> None:
-        assert workloads.age_pyramid().shape == (351, 232)
-        assert workloads.age_pyramid(adults=False).shape == (348, 232)
 
     @pytest.mark.parametrize(("ages", "adults"), [(18, True), (0, False), (-1, False), (10**6, True), (2.5, True)])
     def test_age_pyramid_refuses(self, ages: int, adults: bool) -> None:

@@ -213,11 +213,9 @@ class TestSensitivity:
             assert workload.sensitivity == pytest.approx(np.linalg.norm(workload.dense(), axis=0).max())
             np.testing.assert_allclose(workload.column_squares(), (workload.dense() ** 2).sum(axis=0))
 
-    def test_needs_no_matrix(self) -> None:
+    def test_needs_no_matrix_and_gram_levels_are_eigenvalues(self) -> None:
         many = dm.workloads.kron(*[dm.workloads.marginals([10] * 60, ways=(1, 2))] * 2)
         assert many.sensitivity == pytest.approx(1830)
-
-    def test_gram_levels_are_eigenvalues(self) -> None:
         tables = dm.workloads.marginals([3, 4], ways=(1, 2))
         weights = np.array([2.0, 1.0, 0.5])
         rows = np.repeat(weights, [3, 4, 12])

@@ -61,15 +61,15 @@ class TestRangeMarginals:
             asked = [workload.names[j] for j in names]
             assert len(asked) == len(set(asked)) == math.prod(n * (n + 1) // 2 for n in sizes)
 
-    def test_ways_and_sets_agree(self) -> None:
+    def test_ways_sets_and_sizes(self) -> None:
         by_ways = workloads.range_marginals({"a": 3, "b": 2}, ways=(1, 2))
         by_sets = workloads.range_marginals({"a": 3, "b": 2}, sets=["a", "b", ("b", "a")])
         np.testing.assert_array_equal(by_ways.dense(), by_sets.dense())
         assert by_ways.names == by_sets.names and by_ways.groups == by_sets.groups
-
-    def test_shape_of_the_papers_table(self) -> None:
         pairs = 2 * 36 * 136 + 136 * 136
         assert workloads.range_marginals([8, 16, 16], ways=2).shape == (pairs, 2048)
+        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
+            workloads.range_marginals([2048], ways=1)
 
     @pytest.mark.parametrize(
         ("keywords", "match"), [({}, "exactly one"), ({"ways": 1, "sets": ["a"]}, "exactly one"), ({"ways": 3}, "ways")]
@@ -79,10 +79,6 @@ class TestRangeMarginals:
             workloads.range_marginals({"a": 2, "b": 2}, **keywords)
         with pytest.raises(dm.errors.DualmechError, match="domain"):
             workloads.range_marginals([], ways=1)
-
-    def test_refuses_what_is_too_large_before_listing_it(self) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
-            workloads.range_marginals([2048], ways=1)
 
 
 class TestRandomRange:
@@ -147,23 +143,20 @@ class TestRandomMarginals:
             workloads.random_marginals([2] * 60, 3, 0).matrix  # noqa: B018
 
 
-class TestPredicates:
-    def test_each_cell_belongs_with_the_probability(self) -> None:
-        for probability in (0.5, 0.2):
-            workload = workloads.predicates(200, 300, 1, probability)
-            assert set(np.unique(workload.dense())) == {0.0, 1.0}
-            members = workload.dense().sum()
-            spread = math.sqrt(60_000 * probability * (1 - probability))
-            assert abs(members - 60_000 * probability) < 5 * spread
-
-    def test_seeds_and_refusals(self) -> None:
-        first = workloads.predicates(5, 4, 3).dense()
-        np.testing.assert_array_equal(first, workloads.predicates(5, 4, np.random.default_rng(3)).dense())
-        for wrong in (0, 1.0, -0.1, np.nan):
-            with pytest.raises(dm.errors.InvalidInputError, match="probability"):
-                workloads.predicates(5, 4, 0, wrong)
-        with pytest.raises(dm.errors.DualmechError, match="d must|workload of shape"):
-            workloads.predicates(0, 4, 0)
+def test_each_cell_belongs_with_the_probability() -> None:
+    for probability in (0.5, 0.2):
+        workload = workloads.predicates(200, 300, 1, probability)
+        assert set(np.unique(workload.dense())) == {0.0, 1.0}
+        members = workload.dense().sum()
+        spread = math.sqrt(60_000 * probability * (1 - probability))
+        assert abs(members - 60_000 * probability) < 5 * spread
+    first = workloads.predicates(5, 4, 3).dense()
+    np.testing.assert_array_equal(first, workloads.predicates(5, 4, np.random.default_rng(3)).dense())
+    for wrong in (0, 1.0, -0.1, np.nan):
+        with pytest.raises(dm.errors.InvalidInputError, match="probability"):
+            workloads.predicates(5, 4, 0, wrong)
+    with pytest.raises(dm.errors.DualmechError, match="d must|workload of shape"):
+        workloads.predicates(0, 4, 0)
 
 
 def test_counts_the_first_cell_d_times_and_the_last_once() -> None:
