@@ -134,9 +134,7 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
 
 @programs
 @smoothings
-def test_products_with_the_hessian_are_those_of_its_matrix(
-    program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_with_the_hessian(program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-9)
     spectrum = at(program, weights_for(program), smoothing)
     matrix = symmetric(spectrum.curvature(np.arange(len(spectrum.weights))))
@@ -146,9 +144,7 @@ def test_products_with_the_hessian_are_those_of_its_matrix(
 
 
 @given(st.integers(0, 2**20), st.integers(1, 8), st.floats(0, 10), st.sampled_from([0.0, 1e-6, 1e-2, 1.0]))
-def test_formed_hessian_is_near_the_exact_one_in_every_direction(
-    seed: int, rank: int, spread: float, smoothing: float
-) -> None:
+def test_formed_hessian_is_near_the_exact_one(seed: int, rank: int, spread: float, smoothing: float) -> None:
     rng = draws(seed)
     queries = rng.standard_normal((rank + 3, rank)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, rank)
     spectrum = at(DenseDual(queries, None), rng.uniform(0.1, 1, 2 * rank + 3), smoothing)

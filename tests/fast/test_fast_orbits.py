@@ -122,9 +122,7 @@ def test_gradient_and_values_against_differences(program: OrbitProgram, smoothin
 @programs
 @smoothings
 @ways
-def test_hessian_against_differences(
-    program: OrbitProgram, smoothing: float, by_members: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hessian(program: OrbitProgram, smoothing: float, by_members: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orbits.Part, "by_members", property(lambda each: each.distinct or by_members))
     monkeypatch.setattr(orbits, "SLAB_ENTRIES", 20)
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)

@@ -133,7 +133,7 @@ def solve(threads):
 
 if __name__ == "__main__":
     found = solve(int(sys.argv[2]))
-    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
         assert pool.map(solve, [None, None]) == [solve(None)] * 2
 """
 

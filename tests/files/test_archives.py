@@ -116,9 +116,7 @@ def stated(shape: object, kind: str = "<f8") -> bytes:
 class TestMemory:
     """No file takes more memory than its size, or the largest that is written, justifies."""
 
-    def test_what_inflates_too_far_is_refused_by_its_list_of_contents(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_inflates_too_far_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "a.npz"
         archives.write_npz(path, "example", 1, zeros=np.zeros((300, 1000)), more=np.zeros(300_000))
         monkeypatch.setattr(archives, "LARGEST_CONTENTS", 4_000_000)

@@ -30,9 +30,7 @@ class TestAtomicWrite:
 
     @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, GeneratorExit, RuntimeError])
     @pytest.mark.parametrize("before", [None, b"old"])
-    def test_an_interruption_leaves_nothing(
-        self, tmp_path: Path, interruption: type[BaseException], before: bytes | None
-    ) -> None:
+    def test_an_interruption_leaves_nothing(self, tmp_path: Path, interruption: Any, before: bytes | None) -> None:
         path = tmp_path / "file"
         if before:
             path.write_bytes(before)
@@ -88,9 +86,7 @@ class TestAtomicFolder:
             assert names(tmp_path) == ([] if failure else ["tables"])
         assert names(tmp_path / "tables") == ["first"]
 
-    def test_a_failure_inside_names_the_folder_that_was_asked_for(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failure_inside_names_the_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -23,6 +23,7 @@ from dualmech.validate import Array
 from dualmech.watching import without_warnings
 
 S = dm.strategies
+Sizes = tuple[int, int, int]
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
 """Steps, times, separation."""
 
@@ -44,9 +45,7 @@ def random_rows(n: int, seed: int, least: int = -4) -> Array:
 
 class TestSums:
     @given(SIZES, st.integers(0, 10**6), st.booleans())
-    def test_no_person_costs_more_and_one_costs_as_much_as_said(
-        self, sizes: tuple[int, int, int], seed: int, positive: bool
-    ) -> None:
+    def test_no_person_costs_more_than_stated(self, sizes: Sizes, seed: int, positive: bool) -> None:
         n, times, apart = sizes
         rows = random_rows(n, seed, 0 if positive else -4)
         costs = rows.T @ rows
@@ -57,7 +56,7 @@ class TestSums:
             assert upper <= float(true) * (1 + 1e-8)
 
     @given(SIZES, st.integers(0, 10**6))
-    def test_exact_where_steps_so_far_apart_share_nothing(self, sizes: tuple[int, int, int], seed: int) -> None:
+    def test_exact_where_steps_so_far_apart_share_nothing(self, sizes: Sizes, seed: int) -> None:
         n, times, apart = sizes
         rows = np.tril(np.triu(random_rows(n, seed), 1 - apart)[:n])
         np.fill_diagonal(rows, np.abs(rows.diagonal()) + 1)
@@ -96,7 +95,7 @@ class TestSums:
             assert Fraction(found.lower_bound) <= true
 
     @given(SIZES, st.integers(0, 10**6))
-    def test_of_causal_strategies(self, sizes: tuple[int, int, int], seed: int) -> None:
+    def test_of_causal_strategies(self, sizes: Sizes, seed: int) -> None:
         n, times, apart = sizes
         bands = np.random.default_rng(seed).integers(-3, 4, (min(3, n), n)).astype(float)
         bands[0] = np.abs(bands[0]) + 1
@@ -156,9 +155,7 @@ def by_all_persons(n: int, times: int, apart: int, total: bool) -> float:
 
 class TestWalks:
     @given(SIZES, st.sampled_from(["vectors", "signs"]), st.integers(0, 10**6))
-    def test_their_roots_are_at_most_the_sum_over_persons(
-        self, sizes: tuple[int, int, int], of: str, seed: int
-    ) -> None:
+    def test_their_roots_are_at_most_the_sum_over_persons(self, sizes: Sizes, of: str, seed: int) -> None:
         """``F F'`` is at most the weighted sum of the correlations of each person's steps, and hardly less."""
         n, times, apart = sizes
         rng = np.random.default_rng(seed)
@@ -191,7 +188,7 @@ class TestWalks:
 
     @given(st.sampled_from([":signs", ""]), st.sampled_from([(5, 2, 3), (7, 3, 2), (6, 2, 1)]))
     @settings(max_examples=6)
-    def test_the_weights_of_a_program_become_walks(self, parts: str, sizes: tuple[int, int, int]) -> None:
+    def test_the_weights_of_a_program_become_walks(self, parts: str, sizes: Sizes) -> None:
         """Not all of the program's bound is kept: walks forget all parts but the last."""
         n, times, apart = sizes
         problem = dm.TotalVariance(dm.workloads.prefix(n), neighbours=f"participation:{times}:{apart}{parts}:at-least")
@@ -202,7 +199,7 @@ class TestWalks:
         assert answer.objective > optimum * (0.99 if parts else 1 - 1e-5)
 
     @given(SIZES, st.sampled_from(["vectors", "signs"]), st.booleans(), st.integers(0, 10**6))
-    def test_the_gradient_of_the_bound(self, sizes: tuple[int, int, int], of: str, fixed: bool, seed: int) -> None:
+    def test_the_gradient_of_the_bound(self, sizes: Sizes, of: str, fixed: bool, seed: int) -> None:
         n, times, apart = sizes
         rng = np.random.default_rng(seed)
         program = WalkProgram(rng.standard_normal((3, n)), times, apart, of, fixed)

@@ -17,11 +17,12 @@ from dualmech.geometry.apart import roots_of
 from dualmech.geometry.epochs import Epochs, largest_costs, phase_costs
 from dualmech.validate import Array
 
+Sizes = tuple[int, int, int]
 SIZES = st.tuples(st.integers(2, 5), st.integers(1, 4), st.integers(0, 3))
 """Times, separation, and steps that the last epoch lacks."""
 
 
-def rule_of(sizes: tuple[int, int, int]) -> tuple[int, str]:
+def rule_of(sizes: Sizes) -> tuple[int, str]:
     times, separation, lacking = sizes
     return times * separation - min(lacking, separation - 1), f"participation:{times}:{separation}"
 
@@ -53,7 +54,7 @@ class TestRule:
         assert dm.neighbours.Relation.of("participation:1:4") == dm.neighbours.Relation()
 
     @given(SIZES)
-    def test_every_step_is_in_one_phase(self, sizes: tuple[int, int, int]) -> None:
+    def test_every_step_is_in_one_phase(self, sizes: Sizes) -> None:
         n, rule = rule_of(sizes)
         phases = dm.neighbours.Participation(*sizes[:2]).phases(n)
         assert sorted(phases[phases >= 0].tolist()) == list(range(n))
@@ -121,7 +122,7 @@ class TestCosts:
         assert np.sum(block * correlation) * (1 - 1e-12) <= cost <= diagonal.sum() * (1 + 3e-4)
 
     @given(SIZES, st.integers(0, 10**6))
-    def test_mechanisms_tell_no_less(self, sizes: tuple[int, int, int], seed: int) -> None:
+    def test_mechanisms_tell_no_less(self, sizes: Sizes, seed: int) -> None:
         n, rule = rule_of(sizes)
         noise = dm.LinearGaussianMechanism(np.eye(n), random_covariance(n, seed))
         signs = noise.cost_matrix, dm.neighbours.sign_patterns(n, *sizes[:2]).toarray()
@@ -145,9 +146,7 @@ class TestCosts:
 
 class TestBounds:
     @given(SIZES, st.integers(0, 10**6), st.booleans())
-    def test_any_weights_prove_no_more_than_any_noise_costs(
-        self, sizes: tuple[int, int, int], seed: int, signs: bool
-    ) -> None:
+    def test_any_weights_prove_no_more_than_any_noise_costs(self, sizes: Sizes, seed: int, signs: bool) -> None:
         n, rule = rule_of(sizes)
         rng, workload = np.random.default_rng(seed), dm.workloads.prefix(n)
         problems = [
@@ -202,9 +201,7 @@ class TestBounds:
 
 class TestPrices:
     @given(SIZES, st.integers(0, 10**6), st.booleans(), st.booleans())
-    def test_they_are_the_derivatives_of_the_bound(
-        self, sizes: tuple[int, int, int], seed: int, signs: bool, fitness: bool
-    ) -> None:
+    def test_they_are_the_derivatives_of_the_bound(self, sizes: Sizes, seed: int, signs: bool, fitness: bool) -> None:
         """A part of size 1 + t at a step is the step's column times 1 + t: the bound grows by 2 t times its price."""
         n, rule = rule_of(sizes)
         rng = np.random.default_rng(seed)
@@ -252,7 +249,7 @@ class TestPrices:
 class TestOptima:
     @settings(max_examples=15)
     @given(SIZES, st.integers(0, 10**6))
-    def test_signs_are_an_independent_check(self, sizes: tuple[int, int, int], seed: int) -> None:
+    def test_signs_are_an_independent_check(self, sizes: Sizes, seed: int) -> None:
         """No optimum under vectors is below that under signs, nor above π/2 of it."""
         n, rule = rule_of(sizes)
         workload = dm.Workload(np.random.default_rng(seed).standard_normal((n + 1, n)))

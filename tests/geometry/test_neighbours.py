@@ -137,8 +137,6 @@ def test_sizes_and_compositions_are_checked() -> None:
         ([(0, 3)], r"groups\[0\] must hold cells from 0 to 2, got 3"),
         ([(0,), (-1,)], r"groups\[1\]"),
         ([(0.0,)], "integers"),
-        ([(True,)], "integers"),
-        ([("0",)], "integers"),
         ([0, 1], r"groups\[0\]"),
         (["01"], r"groups\[0\]"),
         ("01", "groups"),

@@ -49,9 +49,7 @@ def most_in_months(cost: Any, domain: dm.Domain, axis: int, records: int, groups
 
 
 @given(domains, st.integers(1, 3), st.integers(1, 4), st.integers(0, 2**32 - 1))
-def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
-    domain: dm.Domain, records: int, groups: int, seed: int
-) -> None:
+def test_no_person_costs_more_on_marginal_tables(domain: dm.Domain, records: int, groups: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     axis = int(generator.integers(len(domain.names)))
     sets = [

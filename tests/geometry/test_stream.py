@@ -175,9 +175,7 @@ class TestGroups:
             assert reduced.approach(StreamProgram(numbers, 1.0, fixed, 1e-8), loop.Limits(1e-6)) is None
 
     @pytest.mark.parametrize("numbers", ["waves", "a jump"])
-    def test_both_ways_prove_intervals_that_meet(
-        self, fixed: bool, numbers: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_intervals_of_both_ways_meet(self, fixed: bool, numbers: str, monkeypatch: pytest.MonkeyPatch) -> None:
         steps = SMOOTH[numbers](np.linspace(0, 1, 2401))
         problem = FAMILIES[fixed](dm.workloads.prefix(2401), steps)
         near = fast.solve(problem, tol=1e-6)

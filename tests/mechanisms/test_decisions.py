@@ -90,8 +90,8 @@ class TestSignalToNoise:
         exact = data @ rule.common.query_matrix.T
         assert np.array_equal(rule.choose(exact), rule.true_verdict(data))
         assert rule.true_verdict(data[0]) is Verdict(rule.choose(exact)[0])
-        exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1]))
-        rule = SignalToNoise(exact, exact, exact, share=1, level=3, confidence=3)
+        noiseless = dm.LinearGaussianMechanism(np.eye(2), np.diag([0.0, 1]))
+        rule = SignalToNoise(noiseless, noiseless, noiseless, share=1, level=3, confidence=3)
         assert rule.choose([0, 10]) is Verdict.SECONDARY
         assert rule.choose([-1, 10]) is Verdict.INFEASIBLE
 

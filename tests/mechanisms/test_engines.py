@@ -297,17 +297,13 @@ class TestConformance:
             real = dm.workloads.marginals(dm.Schema({KIND: range(2, 5)}), ways=1)
             tables_of(dm.records.Records(make(rows, tmp_path), count="hours"), real)
 
-    def test_two_columns_that_become_one_are_refused(
-        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_columns_of_one_name_are_refused(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {KIND if name == "member" else name: kind for name, kind in TYPES.items()}
         monkeypatch.setattr(sys.modules[__name__], "TYPES", names)
         with pytest.raises(dm.errors.InvalidInputError, match=f"names that differ .* NFC, got '{KIND}' twice, as 'esp"):
             tables_of(make(ROWS, tmp_path))
 
-    def test_a_person_has_rows_of_several_records(
-        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_person_has_several_records(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Person 2 has 17 records in five rows, 3 has 1, and 4 has a row of none; `age` counts."""
         monkeypatch.setattr(persons.secrets, "token_bytes", lambda count: b"4" * count)
         rows = [(*row[:1], count, *row[2:]) for row, count in zip(ROWS, (3, 0, 1, 2, 10, 1, 1), strict=True)]
@@ -410,9 +406,7 @@ def test_any_value_is_counted_or_refused_as_in_a_file(
 
 
 class TestAbsent:
-    def test_an_engine_needs_its_extra_and_a_file_does_not(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_engine_needs_its_extra(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         polars = pytest.importorskip("polars")
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         told = "need narwhals.*, of the extra `engines`: pip install"

@@ -225,7 +225,6 @@ class TestBadInput:
     CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "queries: vector": ("query_matrix", ([1, 2], np.eye(1))),
         "queries: text": ("query_matrix", ("rows", np.eye(1))),
-        "queries: NaN": ("query_matrix", ([[np.nan, 1], [0, 1]], np.eye(2))),
         "queries: empty": ("query_matrix", (np.zeros((0, 2)), np.eye(2))),
         "queries: no cells": ("query_matrix", (np.zeros((0, 0)), np.zeros((0, 0)))),
         "queries: zero row": ("query_matrix", ([[1, 1], [0, 0]], np.eye(2))),
@@ -233,10 +232,8 @@ class TestBadInput:
         "covariance: not square": ("covariance", (np.eye(2), np.ones((2, 3)))),
         "covariance: asymmetric": ("covariance", (np.eye(2), [[1, 0.1], [0.2, 1]])),
         "covariance: indefinite": ("covariance", (np.eye(2), [[1, 2], [2, 1]])),
-        "covariance: negative": ("covariance", (np.eye(2), -np.eye(2))),
         "covariance: zero": ("covariance", (np.eye(2), np.zeros((2, 2)))),
         "covariance: NaN": ("covariance", (np.eye(2), [[1, np.nan], [np.nan, 1]])),
-        "covariance: infinite": ("covariance", (np.eye(2), [[np.inf, 0], [0, 1]])),
         "covariance: complex": ("covariance", (np.eye(2), [[1, 1j], [-1j, 1]])),
         "neighbours: wrong rows": ("neighbours", (np.eye(2), np.eye(2), np.eye(3))),
         "neighbours: NaN": ("neighbours", (np.eye(2), np.eye(2), [[np.nan], [1]])),

@@ -333,8 +333,8 @@ def test_rows_that_hardly_differ_noise_that_cancels_and_little_noise() -> None:
     assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
     with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
         blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
-    told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
-    assert told.tolist() == [1.0, 1e-8 + 5e-11]
+    rounded_up = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
+    assert rounded_up.tolist() == [1.0, 1e-8 + 5e-11]
     for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
         with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
             costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)

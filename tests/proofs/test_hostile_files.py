@@ -30,7 +30,6 @@ def changed(place: str, key: str, value: Any) -> bytes:
 PROOFS: dict[str, bytes] = {
     "brackets without end": b"[" * MANY,
     "objects without end": b'{"a":' * MANY,
-    "nested and closed": b"[" * 10**5 + b"]" * 10**5,
     "a whole number of many digits": b'{"schema": ' + b"1" * MANY + b"}",
     "an exponent of many digits": b'{"schema": 1e' + b"9" * MANY + b"}",
     "not a number": b'{"schema": NaN}',
@@ -40,9 +39,7 @@ PROOFS: dict[str, bytes] = {
     "powers far apart": changed("upper", "strategy", [["0x1p9999", "0x0p0"], ["0x0p0", "0x1p-9999"]]),
     "one long row": changed("problem", "workload", [["0x1p0"] * 10**5]),
     "many rows": changed("problem", "workload", [["0x1p0"]] * 10**5),
-    "rows that are texts": changed("problem", "workload", ["0x1p0", "0x1p0"]),
     "a claim that comes twice": TEXT[:-1].encode() + b', "claim": {"lower": "0x0p0", "upper": "0x1p0"}}',
-    "another encoding": TEXT.encode("utf-16"),
     "no text": b'{"schema": "\xff\xfe"}',
     "NUL": b"\0" * MANY,
     "nothing": b"",
@@ -88,12 +85,10 @@ INDEXES: dict[str, Callable[[], str]] = {
     "a key too many": lambda: json.dumps([ENTRY | {"more": 1}]),
     "a key too few": lambda: json.dumps([{"name": NAME}]),
     "a name that is none": lambda: json.dumps([ENTRY | {"name": ["x"]}]),
-    "a bound that is a text": lambda: json.dumps([ENTRY | {"upper": "2"}]),
     "no number": lambda: json.dumps([ENTRY | {"upper": float("nan")}]),
     "without end": lambda: json.dumps([ENTRY | {"upper": float("inf")}]),
     "many digits": lambda: json.dumps([ENTRY]).replace("2.0", "2" * 10**5),
     "bounds that cross": lambda: json.dumps([ENTRY | {"lower": 3.0}]),
-    "zero": lambda: json.dumps([ENTRY | {"lower": 0.0}]),
 }
 
 

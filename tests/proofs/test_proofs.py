@@ -300,9 +300,7 @@ class TestCommand:
             assert run("verify", path, *asked.split()).exit_code == 0
             assert run("verify", path, *asked.split()[:-2], *other.split()).exit_code == 3
 
-    def test_what_cannot_be_proven_is_refused_before_any_work(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_cannot_be_proven_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = "marginals:2x3:1,2 --neighbours replace --geometry blocks"
         refused = run("solve", *asked.split(), "--prove", "p.json")
         assert "not of replaced ones" in str(refused.exception)
