@@ -53,27 +53,18 @@ def coefficients(seed: int, count: int) -> Any:
 
 
 class TestForms:
-    @given(st.integers(0, 10**6), st.integers(1, 70), st.integers(1, 70), DECAYS)
-    def test_toeplitz(self, seed: int, steps: int, count: int, decay: float) -> None:
-        strategy = Toeplitz(coefficients(seed, min(count, steps)), steps)
-        costs, variances = by_matrix(strategy, decay)
-        np.testing.assert_allclose(strategy.costs()[0], costs, rtol=1e-12)
-        found, off = strategy.variances(decay)
-        if np.all(np.isfinite(off)):
-            np.testing.assert_allclose(found, variances, rtol=1e-8)
-
-    @given(st.integers(0, 10**6), st.integers(1, 110), st.integers(1, 40), DECAYS)
-    def test_banded(self, seed: int, steps: int, width: int, decay: float) -> None:
-        rng = np.random.default_rng(seed)
-        bands = rng.uniform(-0.3, 0.5, (min(width, steps), steps)) / np.arange(1, min(width, steps) + 1)[:, None]
+    @given(st.integers(0, 10**6), st.integers(1, 110), st.integers(1, 70), DECAYS)
+    def test_toeplitz_and_banded(self, seed: int, steps: int, width: int, decay: float) -> None:
+        rng, width = np.random.default_rng(seed), min(width, steps)
+        bands = rng.uniform(-0.3, 0.5, (width, steps)) / np.arange(1, width + 1)[:, None]
         bands[0] = rng.uniform(0.5, 2, steps)
-        mechanism = S.banded(bands)
-        strategy = Banded(mechanism._strategy.bands)  # type: ignore[attr-defined]
-        costs, variances = by_matrix(strategy, decay)
-        np.testing.assert_allclose(strategy.costs()[0], costs, rtol=1e-12)
-        found, off = strategy.variances(decay)
-        if np.all(np.isfinite(off)):
-            np.testing.assert_allclose(found, variances, rtol=1e-8)
+        banded = Banded(S.banded(bands)._strategy.bands)  # type: ignore[attr-defined]
+        for strategy in (Toeplitz(coefficients(seed, width), steps), banded):
+            costs, variances = by_matrix(strategy, decay)
+            np.testing.assert_allclose(strategy.costs()[0], costs, rtol=1e-12)
+            found, off = strategy.variances(decay)
+            if np.all(np.isfinite(off)):
+                np.testing.assert_allclose(found, variances, rtol=1e-8)
 
     @pytest.mark.parametrize("steps", [1, 2, 3, 8, 13, 64, 100])
     def test_tree(self, steps: int) -> None:

@@ -66,21 +66,12 @@ def written_out(problem: Any) -> Any:
 class TestAgainstDense:
     @quick
     @given(seeds)
-    def test_has_the_same_optimum(self, seed: int) -> None:
-        problem = random_product(seed)
-        answer = fast.solve(problem, tol=1e-7)
-        dense = solved(written_out(problem), tol=1e-6)
-        assert dense.problem.geometry.name == "dense" and problem.geometry.name == "product"
-        assert answer.status is dm.Status.CERTIFIED
-        assert meet(answer, dense)
-        assert problem.same_as(dense.problem)
-        assert answer.prices.sum() == pytest.approx(1)
-
-    @quick
-    @given(seeds)
-    def test_the_dense_judge_finds_the_same_of_its_mechanism_and_weights(self, seed: int) -> None:
+    def test_has_the_optimum_and_the_bound_of_the_dense_problem(self, seed: int) -> None:
         problem = random_product(seed)
         answer, dense = fast.solve(problem, tol=1e-7), written_out(problem)
+        assert answer.status is dm.Status.CERTIFIED and answer.prices.sum() == pytest.approx(1)
+        assert dense.geometry.name == "dense" and problem.geometry.name == "product" and problem.same_as(dense)
+        assert meet(answer, solved(dense, tol=1e-6))
         mechanism = answer.mechanism
         written = mechanism.dense()
         assert written.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-9)

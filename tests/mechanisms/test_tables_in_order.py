@@ -50,19 +50,6 @@ def assert_same(first: dm.LinearGaussianMechanism, second: dm.LinearGaussianMech
 
 
 @quick
-@given(seeds, seeds)
-@example(0, 1292)
-def test_on_the_blocks_of_all_tables_a_mechanism_costs_and_says_the_same(one: int, two: int) -> None:
-    pair = [random_tables(seed) for seed in (one, two)]
-    frame = TableBlocks(pair)
-    for each in pair:
-        moved = frame.refined(each)
-        assert_same(moved.dense(), each.dense(), 1e-9)
-        assert moved.squared_privacy_cost == pytest.approx(each.squared_privacy_cost, rel=1e-9)
-        assert each.is_answerable_from(moved) and moved.is_answerable_from(each)
-
-
-@quick
 @given(seeds, seeds, st.integers(2, 3))
 def test_what_is_common_is_that_of_their_matrices(one: int, two: int, count: int) -> None:
     mechanisms = [random_tables(seed) for seed in (one, two, one + two)][:count]
@@ -83,11 +70,14 @@ def test_what_is_common_is_that_of_their_matrices(one: int, two: int, count: int
 @quick
 @given(seeds, seeds)
 @example(0, 1292)
-def test_residuals_and_sums_are_those_of_their_matrices(one: int, two: int) -> None:
+def test_blocks_residuals_and_sums_are_those_of_their_matrices(one: int, two: int) -> None:
     first, second = (random_tables(seed) for seed in (one, two))
-    common = fast.solve(dm.CommonMechanism([first, second])).mechanism
+    frame, common = TableBlocks([first, second]), fast.solve(dm.CommonMechanism([first, second])).mechanism
     for each in (first, second):
-        parts = dm.decomposition(each, common)
+        moved, parts = frame.refined(each), dm.decomposition(each, common)
+        assert_same(moved.dense(), each.dense(), 1e-9)
+        assert moved.squared_privacy_cost == pytest.approx(each.squared_privacy_cost, rel=1e-9)
+        assert each.is_answerable_from(moved) and moved.is_answerable_from(each)
         assert_same(parts.common.compose(parts.residual).dense(), each.dense())
         if common.rank:
             assert_same(parts.residual.dense(), dm.residual(each.dense(), common.dense()), 1e-6)
