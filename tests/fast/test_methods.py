@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,12 +53,11 @@ def test_limits_hold() -> None:
     def endless(_: Any) -> Any:
         try:
             while True:
-                time.sleep(0.01)
                 yield np.eye(4)
         finally:
             closed.append(True)
 
-    for limit in ({"max_iterations": 3}, {"time_limit": 0.1}):
+    for limit in ({"max_iterations": 3}, {"time_limit": 1e-9}):
         with pytest.warns(dm.errors.UncertifiedWarning):
             found = fast.solve(PROBLEM, method=endless, **limit)
         assert found.status is dm.Status.STEPS_EXHAUSTED and found.certificate.feasible

@@ -186,12 +186,20 @@ class TestFiles:
         assert not again.is_of(dm.TotalVariance(dm.workloads.prefix(4)))
 
     def test_the_checker_needs_no_library(self, proof: dm.Proof, tmp_path: Path) -> None:
-        path, checker = tmp_path / "proof.json", tmp_path / "checker"
-        proof.save(path)
-        shutil.copytree(Path(check.__file__).parent, checker)
+        path, checker, W = tmp_path / "proof.json", tmp_path / "checker", dm.workloads
+        shutil.copytree(Path(check.__file__).parent, checker, ignore=shutil.ignore_patterns("__pycache__"))
         command = [sys.executable, "-I", "-S", str(checker), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and done.stdout.startswith("proven: 1.75"), done.stderr
+        tables = W.query_tables({"a": 4, "b": 3}, {"a": W.prefix(4)}, ways=(1, 2))
+        problems: tuple[Any, ...] = (
+            dm.FitnessForUse(tables, geometry="blocks"),
+            dm.TotalVariance(tables, geometry="split"),
+            dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3))),
+        )
+        for each in (*(dm.prove(fast.solve(problem, tol=0.5)) for problem in problems), proof):
+            each.save(path)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0 and done.stdout.startswith("proven: "), done.stderr
+        assert done.stdout.startswith("proven: 1.75")
         path.write_text(path.read_text().replace('"upper":"0x', '"upper":"-0x'))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 3 and "the upper bound claimed" in done.stdout

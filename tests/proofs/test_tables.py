@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -452,17 +449,6 @@ class TestFiles:
         assert len(asked["queries"]["set 1"]) == 5
         proof.save(tmp_path / "proof.json")
         assert dm.verify(tmp_path / "proof.json").document == proof.document
-
-    def test_the_checker_needs_no_library(self, proof: dm.Proof, tmp_path: Path) -> None:
-        checker, path = tmp_path / "checker", tmp_path / "proof.json"
-        shutil.copytree(Path(check.__file__).parent, checker, ignore=shutil.ignore_patterns("__pycache__"))
-        product = dm.prove(fast.solve(dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3)))))
-        split_noise = dm.prove(fast.solve(dm.TotalVariance(SPLIT["two query sets"], geometry="split"), tol=0.5))
-        for each in (proof, product, split_noise):
-            each.save(path)
-            command = [sys.executable, "-I", "-S", str(checker), str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0 and done.stdout.startswith("proven: "), done.stderr
 
     def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
         for place, value, words in (
