@@ -177,12 +177,14 @@ class TestOptions:
         known = "method, tol, start, orbits, max_iterations, time_limit, callback, verbose, threads"
         with pytest.raises(dm.errors.InputTypeError, match=f"no option 'colour', it has {known}$"):
             fast.solve(problem, colour=3)  # type: ignore[call-arg]
+        assert "design=3 x 3 matrix" in repr(dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)))
         for problem, option in (
             (dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3)), "start"),
             (dm.NonnegativeEstimate(dm.workloads.prefix(3), [1.0, 2.0, 3.0]), "start"),
             (dm.SoftmaxFitness(dm.workloads.prefix(3), 1.0, 2.0, 2.0), "orbits"),
             (dm.LocalStrategy(dm.workloads.prefix(3), 1.0), "orbits"),
         ):
+            assert repr(problem).startswith(f"{type(problem).__name__}(Workload(3 queries x 3 cells")
             given: dict[str, Any] = {option: fast.solve(problem) if option == "start" else [[2, 1, 0]]}
             with pytest.raises(
                 dm.errors.InputTypeError, match=f"option {option!r} is not for {type(problem).__name__}"

@@ -153,6 +153,11 @@ def test_single_precision_costs_no_accuracy(name: str, monkeypatch: pytest.Monke
     assert meet(double, fast.solve(problem, tol=1e-9, method="newton"))
 
 
+def test_many_ranges_to_the_end() -> None:
+    answer = fast.solve(dm.FitnessForUse(dm.workloads.all_range(96)), tol=1e-8)
+    assert answer.status is dm.Status.CERTIFIED
+
+
 class TestCopies:
     def test_queries_asked_twice_share_their_price(self) -> None:
         workload = dm.Workload([[1.0, 0, 0], [0, 1, 0], [1, 1, 1], [2, 2, 2], [1, 1, 1], [-1, -1, -1]])

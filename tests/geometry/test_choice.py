@@ -381,6 +381,8 @@ def test_numbers_by_factor_and_rules_say_what_they_are_for() -> None:
         found: Any = options
         with pytest.raises(dm.errors.InvalidInputError, match="targets by factor are for geometry 'product'"):
             dm.FitnessForUse(PRODUCT, dm.ByFactor(1.0, 2.0), **found)
+    with pytest.raises(dm.errors.InvalidInputError, match="method 'softmax_newton' is for geometry 'dense'"):
+        fast.solve(dm.FitnessForUse(TABLES), method="softmax_newton")
     for text in ("replace:0", "replace:", "add-remove:", "replace:one", "replace:1:2", "replace: "):
         with pytest.raises(dm.errors.InvalidInputError, match=f"neighbours must be .*:RECORDS, .*got '{text}'"):
             dm.FitnessForUse(TABLES, 1.0, neighbours=text)

@@ -13,6 +13,7 @@ import pytest
 from commanded import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from participations import steps_apart
 
 import dualmech as dm
 from dualmech import fast
@@ -189,13 +190,11 @@ def test_the_weights_of_pairs_are_those_of_all_persons() -> None:
         chain = np.diag(rng.integers(0, 3, n)) + np.triu(rng.integers(0, 4, (n, n)), separation)
         pairs, total = weights_of_pairs(Matrix(chain.tolist(), 0), times, separation)
         direct, whole = np.zeros((n, n), dtype=int), 0
-        for count in range(1, times + 1):
-            for steps in itertools.combinations(range(n), count):
-                if all(after - before >= separation for before, after in itertools.pairwise(steps)):
-                    weight = int(chain[steps[0], steps[0]])
-                    weight *= int(np.prod([chain[pair] for pair in itertools.pairwise(steps)], dtype=int))
-                    direct[np.ix_(steps, steps)] += weight
-                    whole += weight
+        for steps in steps_apart(n, times, separation):
+            weight = int(chain[steps[0], steps[0]])
+            weight *= int(np.prod([chain[pair] for pair in itertools.pairwise(steps)], dtype=int))
+            direct[np.ix_(steps, steps)] += weight
+            whole += weight
         assert pairs.rows == direct.tolist() and pairs.exponent == 0 and total == whole
 
 
