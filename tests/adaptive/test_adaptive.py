@@ -29,11 +29,17 @@ def opened(seed: int = 0) -> dm.AdaptiveRelease:
 
 
 class TestTheStory:
-    def test_nothing_has_run_before_the_first_advance(self) -> None:
+    def test_before_the_first_advance_the_guarantee_alone_is_known(self) -> None:
         release = opened()
         assert release.stage is None and not release.finished
         assert release.known.rank == 0 and release.answers.shape == (0,)
         assert release.guarantee.rho == max(each.rho for each in CHAIN.mechanisms)
+        release = opened()
+        before = release.guarantee.rho, release.guarantee.epsilon(1e-9)
+        release.advance()
+        release.choose(0)
+        assert (release.guarantee.rho, release.guarantee.epsilon(1e-9)) == before
+        assert before[0] > TOTAL.rho
 
     def test_advance_look_choose(self) -> None:
         release = opened()
@@ -46,28 +52,13 @@ class TestTheStory:
         assert answer.mechanism is CELLS and answer.index == 2 and release.finished
         np.testing.assert_allclose(answer.values, CELLS.query_matrix @ DATA, atol=12)
 
-    def test_the_guarantee_is_known_beforehand_and_does_not_fall(self) -> None:
-        release = opened()
-        before = release.guarantee.rho, release.guarantee.epsilon(1e-9)
-        release.advance()
-        release.choose(0)
-        assert (release.guarantee.rho, release.guarantee.epsilon(1e-9)) == before
-        assert before[0] > TOTAL.rho
-
-    def test_a_later_mechanism_can_be_chosen_early(self) -> None:
-        release = opened()
-        release.advance()
-        assert release.choose(2).values.shape == (5,)
-
-    def test_same_seed_same_release(self) -> None:
+    def test_a_release_is_of_its_seed_and_cannot_be_changed_from_outside(self) -> None:
         values = []
         for seed in (1, 1, 2):
             release = opened(seed)
             release.advance()
             values.append(release.choose(1).values)
         assert np.array_equal(values[0], values[1]) and not np.array_equal(values[0], values[2])
-
-    def test_answers_cannot_be_changed_from_outside(self) -> None:
         release = opened()
         release.advance()
         release.answers[:] = 0
@@ -89,12 +80,10 @@ class TestRules:
         assert answer is not None and answer.index == wanted
         assert seen == list(range(min(wanted, 1) + 1))
 
-    def test_a_rule_can_stop(self) -> None:
+    def test_a_rule_can_stop_and_cannot_go_on_after_the_last_stage(self) -> None:
         release = opened()
         assert release.run(lambda stage, answers: np.array([STOP])) is None
         assert release.finished and release.answers.shape == (1,)
-
-    def test_a_rule_cannot_go_on_after_the_last_stage(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="rule must choose"):
             opened().run(lambda stage, answers: np.array([GO_ON]))
 
@@ -107,25 +96,17 @@ class TestRules:
 
 
 class TestOrder:
-    def test_no_choice_before_a_stage(self) -> None:
-        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
-            opened().choose(0)
-
-    def test_no_choice_of_what_is_out(self) -> None:
+    def test_no_choice_before_a_stage_nor_of_what_is_out_and_no_stage_after_the_last(self) -> None:
         release = opened()
+        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
+            release.choose(0)
         release.advance()
         release.advance()
         with pytest.raises(dm.errors.ReleaseOrderError, match="mechanism 0 is out since stage 1 ran"):
             release.choose(0)
-        assert release.choose(1).index == 1
-
-    def test_no_stage_after_the_last(self) -> None:
-        release = opened()
-        release.advance()
-        release.advance()
         with pytest.raises(dm.errors.ReleaseOrderError, match="stage 1 was the last: choose mechanism 1 or 2"):
             release.advance()
-        assert not release.finished
+        assert not release.finished and release.choose(1).index == 1
 
     @pytest.mark.parametrize("ending", ["choose", "stop"])
     def test_nothing_after_the_end(self, ending: str) -> None:
@@ -136,12 +117,11 @@ class TestOrder:
             with pytest.raises(dm.errors.ReleaseOrderError, match="cannot .*: (mechanism 0 was|the release was)"):
                 step()
 
-    def test_stopping_returns_what_is_known(self) -> None:
+    def test_stopping_returns_what_is_known_and_no_failed_measurement_is_repeated(self) -> None:
         release = opened()
         assert np.array_equal(release.advance(), release.stop())
         assert opened().stop().shape == (0,)
 
-    def test_a_measurement_that_failed_is_not_repeated(self) -> None:
         def failing(mechanism: dm.LinearGaussianMechanism, x: Array, rng: np.random.Generator) -> Array:
             raise OSError("the line went dead")
 
@@ -184,12 +164,10 @@ class TestThreads:
         threads[0].join()
         return release, outcomes
 
-    def test_a_choice_waits_for_a_stage_and_sees_it(self) -> None:
+    def test_a_choice_and_a_stage_wait_for_a_stage(self) -> None:
         release, (stage, choice) = self.during_a_step(lambda each: each.advance(), lambda each: each.choose(2))
         assert release.stage == 1 and release.chosen == choice.index == 2
         np.testing.assert_allclose(stage, CHAIN.stages[1].known.query_matrix @ DATA)
-
-    def test_two_stages_run_in_order(self) -> None:
         release, (stage, refused) = self.during_a_step(lambda each: each.advance(), lambda each: each.advance())
         assert release.stage == 1 and not release.finished and len(stage)
         assert isinstance(refused, dm.errors.ReleaseOrderError) and "was the last" in str(refused)
@@ -262,29 +240,26 @@ class TestMeasure:
             release.advance()
 
 
-class TestInput:
-    def test_bad_input_is_refused_by_name(self) -> None:
-        with pytest.raises(dm.errors.InputTypeError, match="chain must be"):
-            dm.AdaptiveRelease([TOTAL, HALVES], DATA)  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
-            dm.AdaptiveRelease(CHAIN, [1, 2])
-        with pytest.raises(dm.errors.InvalidInputError, match="x must be finite"):
-            dm.AdaptiveRelease(CHAIN, [1, 2, 3, np.nan])
-        with pytest.raises(dm.errors.InputTypeError, match="measure must be callable"):
-            dm.AdaptiveRelease(CHAIN, DATA, measure=3)  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.InputTypeError, match="rng"):
-            dm.AdaptiveRelease(CHAIN, DATA, rng="0")  # type: ignore[arg-type]
-
-    def test_choices_are_checked(self) -> None:
-        release = opened()
-        release.advance()
-        for index in (-1, 3):
-            with pytest.raises(dm.errors.InvalidInputError, match="index must be an integer from 0 to 2"):
-                release.choose(index)
-        for other in (1.0, True, "1"):
-            with pytest.raises(dm.errors.InputTypeError, match="index must be an integer"):
-                release.choose(other)  # type: ignore[arg-type]
-        assert not release.finished
+def test_bad_input_is_refused_by_name() -> None:
+    with pytest.raises(dm.errors.InputTypeError, match="chain must be"):
+        dm.AdaptiveRelease([TOTAL, HALVES], DATA)  # type: ignore[arg-type]
+    with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
+        dm.AdaptiveRelease(CHAIN, [1, 2])
+    with pytest.raises(dm.errors.InvalidInputError, match="x must be finite"):
+        dm.AdaptiveRelease(CHAIN, [1, 2, 3, np.nan])
+    with pytest.raises(dm.errors.InputTypeError, match="measure must be callable"):
+        dm.AdaptiveRelease(CHAIN, DATA, measure=3)  # type: ignore[arg-type]
+    with pytest.raises(dm.errors.InputTypeError, match="rng"):
+        dm.AdaptiveRelease(CHAIN, DATA, rng="0")  # type: ignore[arg-type]
+    release = opened()
+    release.advance()
+    for index in (-1, 3):
+        with pytest.raises(dm.errors.InvalidInputError, match="index must be an integer from 0 to 2"):
+            release.choose(index)
+    for other in (1.0, True, "1"):
+        with pytest.raises(dm.errors.InputTypeError, match="index must be an integer"):
+            release.choose(other)  # type: ignore[arg-type]
+    assert not release.finished
 
 
 def never(stage: int, answers: Array) -> Array:

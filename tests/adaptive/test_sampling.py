@@ -51,7 +51,7 @@ class TestUniform:
         variance = total**2 * cells / ((cells + 1) ** 2 * (cells + 2))
         assert_mean((draws - mean) ** 2, np.full(cells, variance))
 
-    def test_in_an_ellipsoid_far_from_any_bound(self) -> None:
+    def test_in_an_ellipsoid_and_in_a_share_of_one(self) -> None:
         # Uniform in an ellipsoid of squared radius z in k dimensions: covariance z Σ / (k + 2).
         noise = np.array([[4.0, 3, 0], [3, 9, 1], [0, 1, 1]])
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(3), noise), [1e3, 2e3, 3e3])
@@ -59,16 +59,6 @@ class TestUniform:
         assert_mean(draws, np.zeros(3))
         products = (draws[..., :, None] * draws[..., None, :]).reshape(*draws.shape[:2], 9)
         assert_mean(products, region.squared_radius / 5 * noise.ravel())
-
-    def test_on_an_interval(self) -> None:
-        region = ConfidenceRegion(dm.LinearGaussianMechanism([[2.0]], [[1.0]]), [1.0])
-        reach = region.squared_radius**0.5
-        draws = hit_and_run(region, 4000, rng=0).draws
-        assert_mean(draws, np.array([(1 + reach) / 4]))
-        assert draws.min() >= 0 and draws.max() <= (1 + reach) / 2
-        assert draws.min() < 0.01 and draws.max() > (1 + reach) / 2 - 0.01
-
-    def test_a_bounded_share_of_an_ellipse(self) -> None:
         # The quarter of a disc: the mean of each coordinate is 4 r / (3 π).
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), [0.0, 0.0])
         assert_mean(hit_and_run(region, 8000, rng=0).draws, np.full(2, 4 * region.squared_radius**0.5 / (3 * np.pi)))
@@ -95,62 +85,33 @@ class TestRegion:
         held = [ConfidenceRegion(mechanism, mechanism.simulate(truth, rng), 0.9).contains(truth) for _ in range(500)]
         assert abs(np.mean(held) - 0.9) < 5 * (0.09 / 500) ** 0.5
 
-    def test_a_total_bounds_it(self) -> None:
+    def test_of_totals_dependent_rows_and_seeds(self) -> None:
         difference = dm.LinearGaussianMechanism([[1, -1, 0]], [[1]])
         region = ConfidenceRegion(difference, [3], total=50)
         samples = hit_and_run(region, 4000, rng=0)
         assert region.most_records == 50 and samples.points.sum(axis=1).max() <= 50
         assert not region.contains([25, 24, 10])
+        twice = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], np.eye(3))
+        region = ConfidenceRegion(twice, [20, 11, 10])
+        assert region.squared_radius == pytest.approx(7.814727903)
+        assert region.contains([11, 10]) and hit_and_run(region, 2000, rng=0).effective_size > 100
+        region = random_region(1)
+        one, two, other = (hit_and_run(region, 400, rng=seed, thin=20).points for seed in (5, 5, 6))
+        assert np.array_equal(one, two) and not np.array_equal(one, other)
 
-    def test_what_nothing_bounds_is_refused_by_name(self) -> None:
+    def test_bad_input_is_refused_by_name(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="total must be given: .* cell 2"):
             ConfidenceRegion(dm.LinearGaussianMechanism([[1, 1, 0]], [[1]]), [3])
         with pytest.raises(dm.errors.InvalidInputError, match="total must be given"):
             ConfidenceRegion(dm.LinearGaussianMechanism([[1, -1]], [[1]]), [3])
         with pytest.raises(dm.errors.InvalidInputError, match="total must be given"):
             ConfidenceRegion(nothing(2), np.zeros(0))
-
-    def test_the_implied_total_is_no_smaller_than_any_point(self) -> None:
-        mechanism = dm.LinearGaussianMechanism(np.array([[1, 2, 0.5], [1, 0, 1]]), np.eye(2))
-        region = ConfidenceRegion(mechanism, [10, 5])
-        best = np.zeros(3)
-        for point in np.random.default_rng(0).uniform(0, 40, (20_000, 3)):
-            if region.squared_radius >= np.sum((mechanism.query_matrix @ point - [10, 5]) ** 2):
-                best = max(best, point, key=np.sum)
-        assert 0 < best.sum() <= region.most_records
-
-    def test_an_answer_that_no_data_explain_is_refused(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         with pytest.raises(dm.errors.InvalidInputError, match="answer must lie within"):
             ConfidenceRegion(cells, [-5, -5])
         with pytest.raises(dm.errors.InvalidInputError, match="at most 3 records"):
             ConfidenceRegion(cells, [20, 20], total=3)
         assert ConfidenceRegion(cells, [-2, -1]).contains([0, 0])
-
-    def test_dependent_rows_count_as_rows(self) -> None:
-        twice = dm.LinearGaussianMechanism([[1, 1], [1, 0], [0, 1]], np.eye(3))
-        region = ConfidenceRegion(twice, [20, 11, 10])
-        assert region.squared_radius == pytest.approx(7.814727903)
-        assert region.contains([11, 10]) and hit_and_run(region, 2000, rng=0).effective_size > 100
-
-    @pytest.mark.parametrize("unit", [1e-6, 1e6])
-    def test_units_do_not_matter(self, unit: float) -> None:
-        rows, noise = np.array([[1.0, 1, 0], [0, 1, 1]]), np.array([[2.0, 1], [1, 3]])
-        answers = np.array([30.0, 20])
-        one, two = (
-            hit_and_run(
-                ConfidenceRegion(dm.LinearGaussianMechanism(rows, scale**2 * noise), scale * answers), 2000, rng=0
-            )
-            for scale in (1.0, unit)
-        )
-        np.testing.assert_allclose(unit * one.points, two.points, rtol=1e-6, atol=1e-6 * unit)
-
-    def test_same_seed_same_points(self) -> None:
-        region = random_region(1)
-        one, two, other = (hit_and_run(region, 400, rng=seed, thin=20).points for seed in (5, 5, 6))
-        assert np.array_equal(one, two) and not np.array_equal(one, other)
-
-    def test_bad_input_is_refused_by_name(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
         with pytest.raises(dm.errors.InputTypeError, match="mechanism must be"):
             ConfidenceRegion(np.eye(2), [1, 2])  # type: ignore[arg-type]
@@ -188,15 +149,14 @@ class TestEffectiveSize:
         expected = length * walks * (1 - persistence) / (1 + persistence)
         assert 0.75 < effective_sizes(draws)[0] / expected <= 1.25
 
-    def test_walks_that_stay_apart_are_worth_next_to_nothing(self) -> None:
+    def test_of_walks_apart_of_constants_and_of_queries(self) -> None:
         draws = np.random.default_rng(0).standard_normal((500, 8, 1)) + 10 * np.arange(8)[:, None]
         assert effective_sizes(draws)[0] < 20
-
-    def test_what_never_moves_is_known(self) -> None:
         assert effective_sizes(np.ones((10, 4, 2))).tolist() == [40, 40]
-
-    def test_one_walk_of_one_point(self) -> None:
         assert effective_sizes(np.ones((1, 1, 2))).tolist() == [1, 1]
+        samples = Samples(np.random.default_rng(0).standard_normal((200, 4, 3)))
+        sizes = samples.effective_sizes(dm.Workload([[1, 0, 0], [1, 1, 1]]))
+        assert sizes.shape == (2,) and np.all((sizes > 400) & (sizes <= 800))
 
     def test_too_few_are_said(self) -> None:
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.ones((1, 40)), [[1]]), [100])
@@ -205,8 +165,3 @@ class TestEffectiveSize:
         assert samples.effective_size < 100
         with pytest.warns(dm.errors.SamplingWarning):
             hit_and_run(region, 50, rng=0)
-
-    def test_of_queries(self) -> None:
-        samples = Samples(np.random.default_rng(0).standard_normal((200, 4, 3)))
-        sizes = samples.effective_sizes(dm.Workload([[1, 0, 0], [1, 1, 1]]))
-        assert sizes.shape == (2,) and np.all((sizes > 400) & (sizes <= 800))

@@ -49,10 +49,14 @@ def part(seed: int, queries: int, rank: int, groups: list[int], shares: bool = F
     return Part(program, numbers, each)
 
 
+SPARSE = DenseDual(
+    draws(3).standard_normal((6, 3)), sp.csc_array(np.hstack([np.eye(3), draws(4).standard_normal((3, 2))]))
+)
 PROGRAMS = {
     "blocks": OrbitProgram(
         (part(0, 5, 3, [0, 2, 3, 4, 5, 6, 7, 8]), part(3, 2, 2, [1, 2, 0, 8, 4])), diagonal(7, 4, 6, 5), 4, 6
     ),
+    "one, on sparse neighbours": OrbitProgram((Part(SPARSE, np.arange(11), np.ones(11)),), None, 5, 6),
     "tied": OrbitProgram((part(10, 6, 4, [0, 1, 1, 0, 2, 2, 3, 4, 2, 3], shares=True),), None, 2, 3),
     "tied, wide": OrbitProgram((part(20, 4, 3, [0, 1, 1, 0, 1, 2, 3, 2, 2], shares=True),), None, 2, 2),
     "rank one": OrbitProgram((), diagonal(30, 3, 4, 6), 3, 4),
@@ -118,9 +122,7 @@ def test_gradient_and_values_against_differences(program: OrbitProgram, smoothin
 @programs
 @smoothings
 @ways
-def test_hessian_against_differences(
-    program: OrbitProgram, smoothing: float, by_members: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hessian(program: OrbitProgram, smoothing: float, by_members: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orbits.Part, "by_members", property(lambda each: each.distinct or by_members))
     monkeypatch.setattr(orbits, "SLAB_ENTRIES", 20)
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
@@ -143,32 +145,6 @@ def test_hessian_against_differences(
     chosen = np.arange(0, len(weights), 2)
     own = np.tril(spectrum.curvature(chosen))
     np.testing.assert_allclose(own, np.tril(whole[np.ix_(chosen, chosen)]), rtol=1e-9, atol=1e-12)
-
-
-@smoothings
-def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
-    program = PROGRAMS["rank one"]
-    assert program.diagonal is not None
-    reach, squares = program.diagonal.reach.toarray().T, program.diagonal.squares.toarray().T
-    parts = []
-    for moved, seen in zip(reach, squares, strict=True):
-        first, last = np.flatnonzero(moved), np.flatnonzero(seen)
-        own = DenseDual(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
-        parts.append(Part(own, np.concatenate([first, 3 + last]), np.ones(len(first) + len(last))))
-    weights = weights_for(program)
-    one, two = (at(each, weights, smoothing) for each in (program, OrbitProgram(tuple(parts), None, 3, 4)))
-    for name in ("values", "gains", "dual_value", "lower_bound", "objective"):
-        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-10)
-    for name in ("gradient", "gradient_slope"):
-        np.testing.assert_allclose(getattr(one, name)(), getattr(two, name)(), rtol=1e-9, atol=1e-12)
-    levels, covariances = one.covariance()[0], two.covariance()[1]
-    np.testing.assert_allclose(levels, np.concatenate(covariances).ravel(), rtol=1e-10)
-    everything = np.arange(7)
-    np.testing.assert_allclose(one.curvature_diagonal(), two.curvature_diagonal(), rtol=5e-3)
-    np.testing.assert_allclose(np.tril(one.curvature(everything)), np.tril(two.curvature(everything)), rtol=5e-3)
-    beside = [each.smoothed(0.7).barrier - each.smoothed(0.2).barrier for each in (one, two)]
-    assert beside[0] == pytest.approx(beside[1], rel=1e-9)
 
 
 @programs
@@ -203,8 +179,6 @@ def test_an_ascent_starts_where_another_ended() -> None:
 
 
 class TestMirrored:
-    """Queries whose mirror images are asked as well: two programs of half the size, and the same answer."""
-
     @pytest.fixture(autouse=True)
     def always_stepped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,12 +53,11 @@ def test_limits_hold() -> None:
     def endless(_: Any) -> Any:
         try:
             while True:
-                time.sleep(0.01)
                 yield np.eye(4)
         finally:
             closed.append(True)
 
-    for limit in ({"max_iterations": 3}, {"time_limit": 0.1}):
+    for limit in ({"max_iterations": 3}, {"time_limit": 1e-9}):
         with pytest.warns(dm.errors.UncertifiedWarning):
             found = fast.solve(PROBLEM, method=endless, **limit)
         assert found.status is dm.Status.STEPS_EXHAUSTED and found.certificate.feasible
@@ -83,18 +81,15 @@ def ends_badly(_: Any) -> Any:
         raise KeyError("in the end")
 
 
-@pytest.mark.parametrize(
-    ("method", "said", "cause"),
-    [
+def test_its_failure_is_named_with_its_cause() -> None:
+    for method, said, cause in (
         (returns, "method returns failed: RuntimeError: no convergence", RuntimeError),
         (yields, "method yields failed: ZeroDivisionError: at step 2", ZeroDivisionError),
         (ends_badly, "method ends_badly failed: KeyError: 'in the end'", KeyError),
-    ],
-)
-def test_its_failure_is_named_with_its_cause(method: Any, said: str, cause: type) -> None:
-    with pytest.raises(dm.errors.BackendError) as caught:
-        fast.solve(PROBLEM, method=method, max_iterations=3)
-    assert str(caught.value) == said and isinstance(caught.value.__cause__, cause)
+    ):
+        with pytest.raises(dm.errors.BackendError) as caught:
+            fast.solve(PROBLEM, method=method, max_iterations=3)
+        assert str(caught.value) == said and isinstance(caught.value.__cause__, cause)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +114,20 @@ def test_what_diverges_keeps_its_best() -> None:
     assert found.status is dm.Status.NON_FINITE and found.certificate.feasible
 
 
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [
+def test_other_methods_are_refused() -> None:
+    cases: Any = (
         (3, "method must be a name, a method"),
         (lambda _: iter([]), "gave none"),
         (lambda _: np.eye(3), r"must have shape \(4, 4\)"),
         (lambda _: (np.eye(4), (np.ones(3), np.ones(4))), "must be 4, one per pair of neighbours, got 3"),
         (lambda _: (np.eye(4), 3), "dual must be"),
-    ],
-)
-def test_what_is_no_method_is_refused(method: Any, words: str) -> None:
-    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=words):
-        fast.solve(PROBLEM, method=method)
+    )
+    for method, words in cases:
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=words):
+            fast.solve(PROBLEM, method=method)
+    for method in (fast.Exact(), fast.ClosedForm(), fast.ProjectedGradient(iterations=3)):
+        with pytest.raises(dm.errors.InputTypeError, match=f"{method.name!r} is for .*, got a FitnessForUse"):
+            fast.solve(PROBLEM, method=method)
 
 
 def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +158,3 @@ def test_a_name_is_short_for_a_method_with_its_defaults(method: methods.Method) 
     by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (method.name, type(method)()))
     assert by_name.solver == by_method.solver and by_name == by_method
     assert methods.method_for(problem, method.name) is method
-
-
-def test_a_method_for_other_problems_is_refused_before_any_work() -> None:
-    for method in (fast.Exact(), fast.ClosedForm(), fast.ProjectedGradient(iterations=3)):
-        with pytest.raises(dm.errors.InputTypeError, match=f"{method.name!r} is for .*, got a FitnessForUse"):
-            fast.solve(PROBLEM, method=method)

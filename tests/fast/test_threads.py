@@ -86,14 +86,14 @@ def test_more_threads_by_argument_or_by_the_environment(monkeypatch: pytest.Monk
         assert {*seen} == {5}, "what holds around a solve holds within it"
 
 
-@pytest.mark.parametrize("said", ["", "0", "-1", "two", "1.5"])
-def test_what_is_no_number_of_threads(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_numbers_of_threads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = dm.FitnessForUse(dm.workloads.prefix(3))
     with pytest.raises(dm.errors.DualmechError, match="threads"):
         dm.fast.solve(problem, threads=0)
-    monkeypatch.setenv(threads.THREADS, said)
-    with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
-        dm.fast.solve(problem)
+    for said in ("", "0", "-1", "two", "1.5"):
+        monkeypatch.setenv(threads.THREADS, said)
+        with pytest.raises(dm.errors.InvalidInputError, match="DUALMECH_THREADS must be an integer"):
+            dm.fast.solve(problem)
 
 
 def test_backends_get_as_many_as_blas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,18 +133,18 @@ def solve(threads):
 
 if __name__ == "__main__":
     found = solve(int(sys.argv[2]))
-    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
         assert pool.map(solve, [None, None]) == [solve(None)] * 2
 """
 
 
-@pytest.mark.parametrize(("start", "before"), [("fork", 1), ("fork", 2), ("spawn", 2), ("forkserver", 2)])
-def test_children_answer_after_their_parent_has_solved(start: str, before: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_children_answer_after_their_parent_has_solved_on_two_threads(start: str, tmp_path: Path) -> None:
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     path = tmp_path / "solves.py"
     path.write_text(SOLVES)
-    with subprocess.Popen([sys.executable, str(path), start, str(before)], start_new_session=True) as running:
+    with subprocess.Popen([sys.executable, str(path), start, "2"], start_new_session=True) as running:
         try:
             assert running.wait(120) == 0
         finally:

@@ -30,9 +30,7 @@ class TestAtomicWrite:
 
     @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, GeneratorExit, RuntimeError])
     @pytest.mark.parametrize("before", [None, b"old"])
-    def test_an_interruption_leaves_nothing(
-        self, tmp_path: Path, interruption: type[BaseException], before: bytes | None
-    ) -> None:
+    def test_an_interruption_leaves_nothing(self, tmp_path: Path, interruption: Any, before: bytes | None) -> None:
         path = tmp_path / "file"
         if before:
             path.write_bytes(before)
@@ -88,9 +86,7 @@ class TestAtomicFolder:
             assert names(tmp_path) == ([] if failure else ["tables"])
         assert names(tmp_path / "tables") == ["first"]
 
-    def test_a_failure_inside_names_the_folder_that_was_asked_for(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failure_inside_names_the_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -135,13 +131,18 @@ class TestUnwritablePaths:
         with pytest.raises(InputTypeError, match="path"):
             atomic.check_writable(3)  # type: ignore[arg-type]
 
-    def test_the_ending_is_of_a_name(self, tmp_path: Path) -> None:
+    def test_the_ending_is_of_a_name_and_a_check_leaves_nothing(self, tmp_path: Path) -> None:
         for wrong in (".npz", "answer", "answer.csv", "answer.npz/x"):
             with pytest.raises(FileFormatError, match=r"must end in a name and \.npz"):
                 atomic.check_writable(tmp_path / wrong, ".npz")
             with pytest.raises(FileFormatError, match=r"must end in a name and \.npz"):
                 archives.write_npz(tmp_path / wrong, "s", 1, a=1.0)
         atomic.check_writable(tmp_path / "ANSWER.NPZ", ".npz")
+        atomic.check_writable(tmp_path / "new.npz")
+        assert names(tmp_path) == []
+        (tmp_path / "old.npz").write_bytes(b"old")
+        atomic.check_writable(tmp_path / "old.npz")
+        assert (tmp_path / "old.npz").read_bytes() == b"old" and names(tmp_path) == ["old.npz"]
 
     def test_closed_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def closed(*_: object, **__: object) -> None:
@@ -155,10 +156,3 @@ class TestUnwritablePaths:
         # Whoever runs the tests as root may write anything, so the answer is put in the system's mouth.
         monkeypatch.setattr(os, "access", lambda path, mode: False)
         self.refused(tmp_path / "file", "read-only")
-
-    def test_a_check_leaves_nothing(self, tmp_path: Path) -> None:
-        atomic.check_writable(tmp_path / "new.npz")
-        assert names(tmp_path) == []
-        (tmp_path / "old.npz").write_bytes(b"old")
-        atomic.check_writable(tmp_path / "old.npz")
-        assert (tmp_path / "old.npz").read_bytes() == b"old" and names(tmp_path) == ["old.npz"]

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmech import files, workloads
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
-from dualmech.linalg import to_dense
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
@@ -42,7 +40,6 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def refused(path: Path, match: str = ".") -> None:
-    """Every reader of workloads says what is wrong in one line that names the file."""
     with pytest.raises(FileFormatError, match=match) as caught:
         files.read_workload(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
@@ -63,12 +60,6 @@ class TestRoundTrips:
             assert (again.names, again.groups) == (workload.names, workload.groups)
         assert again.cell_names == (workload.cell_names if suffix in KEEPS_NAMES else None)
         assert again.domain == (workload.domain if suffix in KEEPS_DOMAIN else None)
-
-    @pytest.mark.parametrize("suffix", files.SUFFIXES)
-    def test_pl94(self, tmp_path: Path, suffix: str) -> None:
-        path = tmp_path / f"pl94{suffix.upper()}"
-        files.write_workload(workloads.pl94(), path)
-        np.testing.assert_array_equal(files.read_workload(path).dense(), workloads.pl94().dense())
 
     def test_same_workload_same_bytes(self, tmp_path: Path) -> None:
         for name in ("one.npz", "two.npz"):
@@ -101,12 +92,6 @@ class TestOthersFiles:
         np.save(tmp_path / "w.npy", matrix)
         np.testing.assert_array_equal(files.read_workload(tmp_path / "w.npy").dense(), matrix)
 
-    def test_scipy_reads_our_matrix_market(self, tmp_path: Path) -> None:
-        for workload in (workloads.prefix(5), workloads.identity_total(5)):
-            files.write_workload(workload, tmp_path / "w.mtx")
-            read: Any = scipy.io.mmread(tmp_path / "w.mtx", spmatrix=False)
-            np.testing.assert_array_equal(to_dense(read), workload.dense())
-
 
 class TestVectors:
     @pytest.mark.parametrize("content", ["1\n2.5\n3e2\n", "target\r\n1\r\n2.5\r\n300", "\ufeff 1\n\n2.5\n300\n\n"])
@@ -122,22 +107,17 @@ class TestVectors:
         for name in ("t.npy", "t.npz"):
             np.testing.assert_array_equal(files.read_vector(tmp_path / name, "targets"), [1, 2, 3])
 
-    @pytest.mark.parametrize(
-        ("content", "match"),
-        [
+    def test_refused_files(self, tmp_path: Path) -> None:
+        for content, match in (
             ("1,2,3\n", "one column"),
             ("query,target\nleft,1\n", "column of names"),
             ("1\nmany\n", "line 2: 'many' is not a number"),
             ("1\ninf\n", "line 2: numbers must be finite"),
             ("", "no row"),
-        ],
-    )
-    def test_refused_csv(self, tmp_path: Path, content: str, match: str) -> None:
-        path = written(tmp_path / "targets.csv", content)
-        with pytest.raises(FileFormatError, match=f"{path}: .*{match}"):
-            files.read_vector(path, "targets")
-
-    def test_refused_arrays(self, tmp_path: Path) -> None:
+        ):
+            path = written(tmp_path / "targets.csv", content)
+            with pytest.raises(FileFormatError, match=f"{path}: .*{match}"):
+                files.read_vector(path, "targets")
         np.savez(tmp_path / "t.npz", moe=[1.0])
         with pytest.raises(FileFormatError, match="needs the array 'targets', has moe"):
             files.read_vector(tmp_path / "t.npz", "targets")
@@ -149,27 +129,24 @@ class TestVectors:
             files.read_vector(tmp_path / "t.mtx", "targets")
 
 
-class TestMatrices:
-    def test_every_format(self, tmp_path: Path) -> None:
-        matrix = np.array([[2.0, -0.5], [-0.5, 1 / 3]])
-        np.save(tmp_path / "c.npy", matrix)
-        files.write_npz(tmp_path / "c.npz", "dualmech.mechanism", 1, covariance=matrix)
-        files.write_workload(Workload(matrix), tmp_path / "c.csv")
-        files.write_workload(Workload(sp.csr_array(matrix)), tmp_path / "c.mtx")
-        written(tmp_path / "bare.csv", "2,-0.5\n-0.5,0.3333333333333333\n")
-        for path in tmp_path.iterdir():
-            np.testing.assert_array_equal(files.read_matrix(path, "covariance"), matrix)
-
-    def test_refuses(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "c.npy", np.array([[1.0, np.nan]]))
-        with pytest.raises(FileFormatError, match=r"c.npy: covariance must be finite, got nan at .*\[0, 1\]"):
-            files.read_matrix(tmp_path / "c.npy", "covariance")
-        np.save(tmp_path / "c.npy", np.ones(3))
-        with pytest.raises(FileFormatError, match="2 dimension"):
-            files.read_matrix(tmp_path / "c.npy", "covariance")
-        header = "%%MatrixMarket matrix coordinate real general\n1000000 1000000 1\n1 1 1\n"
-        with pytest.raises(FileFormatError, match="too large"):
-            files.read_matrix(written(tmp_path / "c.mtx", header), "covariance")
+def test_every_format_and_refused_files(tmp_path: Path) -> None:
+    matrix = np.array([[2.0, -0.5], [-0.5, 1 / 3]])
+    np.save(tmp_path / "c.npy", matrix)
+    files.write_npz(tmp_path / "c.npz", "dualmech.mechanism", 1, covariance=matrix)
+    files.write_workload(Workload(matrix), tmp_path / "c.csv")
+    files.write_workload(Workload(sp.csr_array(matrix)), tmp_path / "c.mtx")
+    written(tmp_path / "bare.csv", "2,-0.5\n-0.5,0.3333333333333333\n")
+    for path in tmp_path.iterdir():
+        np.testing.assert_array_equal(files.read_matrix(path, "covariance"), matrix)
+    np.save(tmp_path / "c.npy", np.array([[1.0, np.nan]]))
+    with pytest.raises(FileFormatError, match=r"c.npy: covariance must be finite, got nan at .*\[0, 1\]"):
+        files.read_matrix(tmp_path / "c.npy", "covariance")
+    np.save(tmp_path / "c.npy", np.ones(3))
+    with pytest.raises(FileFormatError, match="2 dimension"):
+        files.read_matrix(tmp_path / "c.npy", "covariance")
+    header = "%%MatrixMarket matrix coordinate real general\n1000000 1000000 1\n1 1 1\n"
+    with pytest.raises(FileFormatError, match="too large"):
+        files.read_matrix(written(tmp_path / "c.mtx", header), "covariance")
 
 
 class TestBadFiles:
@@ -198,36 +175,31 @@ class TestBadFiles:
         with pytest.raises(FileFormatError, match="must end in"):
             files.write_workload(workloads.prefix(2), tmp_path / name)
 
-    def test_only_paths_and_workloads(self, tmp_path: Path) -> None:
+    def test_only_paths_workloads_and_names_that_a_format_holds(self, tmp_path: Path) -> None:
         with pytest.raises(InputTypeError, match="path"):
             files.read_workload(3)  # type: ignore[arg-type]
         with pytest.raises(InputTypeError, match="ndarray"):
             files.write_workload(np.eye(2), tmp_path / "w.npz")  # type: ignore[arg-type]
         assert not list(tmp_path.iterdir())
+        with pytest.raises(InvalidInputError, match="NUL"):
+            files.write_workload(Workload([[1]], names=["a\0"]), tmp_path / "w.npz")
+        with pytest.raises(InvalidInputError, match="UTF-8"):
+            files.write_workload(Workload([[1]], names=["\ud800"]), tmp_path / "w.csv")
+        assert not list(tmp_path.iterdir())
 
-    def test_pickles_are_never_loaded(self, tmp_path: Path) -> None:
+    def test_pickles_other_archives_and_indices_outside_the_matrix(self, tmp_path: Path) -> None:
         objects = np.array([{"x": 1}], dtype=object)
         np.save(tmp_path / "w.npy", objects, allow_pickle=True)
         np.savez(tmp_path / "w.npz", schema=files.SCHEMA, version=1, workload_matrix=objects)
         for name in ("w.npy", "w.npz"):
             refused(tmp_path / name, "pickled Python objects")
         refused(written(tmp_path / "raw.npz", objects.dumps()), "not a zip file")
-
-    @pytest.mark.parametrize("wrong", [np.ones(3), np.ones((2, 2, 1)), np.ones((0, 3)), np.array([["a"]]),
-                                       np.array([[1j]]), np.array([[np.inf]])])  # fmt: skip
-    def test_arrays_that_are_no_workload(self, tmp_path: Path, wrong: Any) -> None:
-        np.save(tmp_path / "w.npy", wrong)
-        refused(tmp_path / "w.npy", "workload must")
-
-    def test_npz_of_something_else(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "w.npz", a=np.eye(2), b=np.eye(2))
         refused(tmp_path / "w.npz", "neither .* but arrays a, b")
         np.savez(tmp_path / "w.npz", format="csr", shape=[2, 2])
         refused(tmp_path / "w.npz")
         files.write_npz(tmp_path / "w.npz", "dualmech.mechanism", 1, covariance=np.eye(2))
         refused(tmp_path / "w.npz", "must follow the schema 'dualmech.workload', got 'dualmech.mechanism'")
-
-    def test_sparse_indices_outside_the_matrix(self, tmp_path: Path) -> None:
         parts = {"data": np.ones(2), "indices": np.array([0, 9]), "indptr": np.array([0, 1, 2])}
         np.savez(tmp_path / "w.npz", format="csr", shape=[2, 2], **parts)  # type: ignore[arg-type]
         refused(tmp_path / "w.npz")
@@ -236,9 +208,14 @@ class TestBadFiles:
             with pytest.raises(InvalidInputError, match="fit together"):
                 files.workload_from_arrays(arrays | {f"workload_{key}": parts[key] + 7})
 
-    @pytest.mark.parametrize(
-        ("change", "match"),
-        [
+    @pytest.mark.parametrize("wrong", [np.ones(3), np.ones((2, 2, 1)), np.ones((0, 3)), np.array([["a"]]),
+                                       np.array([[1j]]), np.array([[np.inf]])])  # fmt: skip
+    def test_arrays_that_are_no_workload(self, tmp_path: Path, wrong: Any) -> None:
+        np.save(tmp_path / "w.npy", wrong)
+        refused(tmp_path / "w.npy", "workload must")
+
+    def test_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
+        for change, match in (
             ({"workload_names": None}, "needs the array 'workload_names'"),
             ({"workload_matrix": None}, "needs the array 'workload_data'"),
             ({"workload_names": np.array(["one"])}, "names must have 3"),
@@ -249,22 +226,13 @@ class TestBadFiles:
             ({"workload_domain_sizes": np.array([4])}, "domain"),
             ({"workload_domain_sizes": np.array([3, 1])}, "domain"),
             ({"workload_domain_sizes": np.array([1.5])}, "size"),
-        ],
-    )
-    def test_arrays_that_do_not_fit(self, tmp_path: Path, change: dict[str, Any], match: str) -> None:
-        workload = Workload(np.eye(3), domain=Domain({"a": 3}))
-        arrays = {k: v for k, v in (files.workload_arrays(workload) | change).items() if v is not None}
-        with pytest.raises(DualmechError, match=match):
-            files.workload_from_arrays(arrays)
-        files.write_npz(tmp_path / "w.npz", files.SCHEMA, files.VERSION, **arrays)
-        refused(tmp_path / "w.npz", match)
-
-    def test_names_that_a_format_cannot_hold(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInputError, match="NUL"):
-            files.write_workload(Workload([[1]], names=["a\0"]), tmp_path / "w.npz")
-        with pytest.raises(InvalidInputError, match="UTF-8"):
-            files.write_workload(Workload([[1]], names=["\ud800"]), tmp_path / "w.csv")
-        assert not list(tmp_path.iterdir())
+        ):
+            workload = Workload(np.eye(3), domain=Domain({"a": 3}))
+            arrays = {k: v for k, v in (files.workload_arrays(workload) | change).items() if v is not None}
+            with pytest.raises(DualmechError, match=match):
+                files.workload_from_arrays(arrays)
+            files.write_npz(tmp_path / "w.npz", files.SCHEMA, files.VERSION, **arrays)
+            refused(tmp_path / "w.npz", match)
 
     @pytest.mark.parametrize("suffix", [*files.SUFFIXES, ".scipy.npz"])
     def test_damage_is_refused_or_harmless(self, tmp_path: Path, suffix: str) -> None:

@@ -96,9 +96,8 @@ class TestLyingFiles:
         rewrite(path, {"dual.neighbour_weights": 100 * truth.dual.neighbour_weights})
         assert dm.load(path).lower_bound == pytest.approx(truth.lower_bound, rel=1e-12)
 
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
+    def test_impossible_contents_are_refused(self, path: Path) -> None:
+        cases: Any = (
             ({"primal": None}, "primal"),
             ({"primal": np.eye(3)}, "covariance"),
             ({"dual.query_weights": np.ones(2)}, "dual"),
@@ -106,12 +105,13 @@ class TestLyingFiles:
             ({"problem": "Riddle"}, "Riddle"),
             ({"tol": np.inf}, "tol"),
             ({"tol": -1.0}, "tol"),
-        ],
-    )
-    def test_impossible_contents_are_refused(self, path: Path, changes: dict[str, object], words: str) -> None:
-        rewrite(path, changes)
-        with pytest.raises(dm.errors.FileFormatError, match=words):
-            dm.load(path)
+        )
+        whole = path.read_bytes()
+        for changes, words in cases:
+            path.write_bytes(whole)
+            rewrite(path, changes)
+            with pytest.raises(dm.errors.FileFormatError, match=words):
+                dm.load(path)
 
     @pytest.mark.parametrize(
         ("changes", "words"), [({"t1": None}, "t1"), ({"t2": -1.0}, "t2"), ({"total_weight": "much"}, "total_weight")]
@@ -123,14 +123,6 @@ class TestLyingFiles:
         with pytest.raises(dm.errors.FileFormatError, match=words):
             dm.load(path)
 
-    def test_a_worse_covariance_for_soft_maxima_is_not_certified(self, tmp_path: Path) -> None:
-        path = tmp_path / "soft.npz"
-        dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
-        rewrite(path, {"primal": np.eye(5), "dual.query_weights": np.full(5, 1e6)})
-        with pytest.warns(dm.errors.UncertifiedWarning):
-            again = dm.load(path)
-        assert again.status is not dm.Status.CERTIFIED and again.gap > 0.01
-
     def test_a_file_says_what_it_holds(self, path: Path) -> None:
         mechanism = dm.load(path).mechanism
         dm.save(mechanism, path)
@@ -139,12 +131,11 @@ class TestLyingFiles:
         with pytest.raises(dm.errors.FileFormatError, match="'another'"):
             dm.load(path)
 
-    @pytest.mark.parametrize("path_", [None, 3, b"answer.npz"])
-    def test_what_is_no_path_is_said(self, path_: object) -> None:
-        with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
-            dm.load(path_)  # type: ignore[arg-type]
-
-    def test_a_file_that_was_cut_off_is_refused(self, path: Path) -> None:
+    def test_other_paths_and_files_that_were_cut_off_are_refused(self, path: Path) -> None:
+        others: Any = (None, 3, b"answer.npz")
+        for other in others:
+            with pytest.raises(dm.errors.InputTypeError, match="path must be a text or a path"):
+                dm.load(other)
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(dm.errors.FileFormatError, match="is not a readable .npz file"):
             dm.load(path)
@@ -191,8 +182,6 @@ def composed(kind: str, tol: float = 1.0) -> dm.Solution:
 
 
 class TestComposed:
-    """Solutions on other geometries than a dense one."""
-
     @pytest.mark.parametrize("kind", COMPOSED)
     def test_round_trip_keeps_the_answer_and_its_certificate(self, kind: str, tmp_path: Path) -> None:
         answer = composed(kind)
@@ -219,9 +208,7 @@ class TestComposed:
         assert again.problem.workload.queries[0] is again.problem.workload.queries[1]
         assert files.read_archive(path)["workload.queries"].tolist() == [0, 0, 1, -1]
 
-    @pytest.mark.parametrize(
-        "kind", ["split", "product", "union", "privacy first", "total variance", "union, records replaced"]
-    )
+    @pytest.mark.parametrize("kind", ["split", "product", "union, records replaced"])
     def test_every_array_is_needed_and_none_is_believed(self, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
         spare = {"schema", "version", "library", "digest", "status", "tol", "message", "iterations"}
@@ -240,30 +227,17 @@ class TestComposed:
             with pytest.raises(dm.errors.FileFormatError):
                 dm.load(path)
 
-    @pytest.mark.parametrize(
-        ("kind", "changes", "words"),
-        [
+    def test_impossible_contents_are_refused(self, tmp_path: Path) -> None:
+        cases: Any = (
             ("split", {"workload.queries": [0, 0, 0, -1]}, "must be over 3 values"),
             ("split", {"workload.queries": [0, 0, 2, -1]}, "needs 'workload.queries#2'"),
-            (
-                "split",
-                {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3},
-                "queries must be 4, one per attribute",
-            ),
+            ("split", {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3}, "queries must be 4, one per"),
             ("split", {"workload.queries": [0, 0, 1, -2]}, "must be a list of whole numbers from -1"),
             ("split", {"primal.shapes": [0, 0, 1, -1]}, r"shapes\[3\]"),
             ("split", {"primal.shapes": [0, 0], "primal.shapes.tuple": 2}, "shapes must be a sequence of 4 arrays"),
             ("split", {"primal.shapes#0": np.eye(3)}, "must have shape"),
-            (
-                "split",
-                {"dual.query_weights.queries#0": np.ones(3)},
-                r"query_weights\[0\] must be 4, one per query, got 3",
-            ),
-            (
-                "union",
-                {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4},
-                "queries must be 5, one per attribute of a table",
-            ),
+            ("split", {"dual.query_weights.queries#0": np.ones(3)}, r"query_weights\[0\] must be 4, one per query"),
+            ("union", {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4}, "queries must be 5, one"),
             ("union", {"workload.queries": [0, -1, 0, 1, 0]}, "must be over 6 values"),
             ("union", {"workload.queries": [0, -1, 0, 3, 2]}, "needs 'workload.queries#3'"),
             ("union", {"workload.queries#2.bases": np.eye(3)}, "must be over 6 values"),
@@ -275,11 +249,7 @@ class TestComposed:
             ("union", {"geometry": "split"}, "geometry 'split' takes"),
             ("union", {"geometry": "round"}, "geometry must be one of"),
             ("union", {"primal.levels": np.ones(99)}, "levels must be"),
-            (
-                "union",
-                {"primal.covariances": [0, 0], "primal.covariances.tuple": 2},
-                "covariances must be 5 items, got 2",
-            ),
+            ("union", {"primal.covariances": [0, 0], "primal.covariances.tuple": 2}, "must be 5 items, got 2"),
             ("union", {"primal.covariances": [0, 1, 2, 3, 7]}, "needs 'primal.covariances#7'"),
             ("union", {"primal.covariances#0": np.eye(2)}, "must have shape"),
             ("union", {"primal.bases#1": np.eye(2)}, "basis and covariance must have shapes"),
@@ -293,15 +263,12 @@ class TestComposed:
             ("product", {"bases": [0, 0], "bases.tuple": 2}, "bases must be 3 items, got 2"),
             ("product", {"bases#0": np.eye(3)}, "basis must"),
             ("product", {"targets#0": -np.ones(4)}, "targets must be positive"),
-        ],
-    )
-    def test_impossible_contents_are_refused(
-        self, kind: str, changes: dict[str, object], words: str, tmp_path: Path
-    ) -> None:
-        dm.save(composed(kind), tmp_path / "answer.npz")
-        rewrite(tmp_path / "answer.npz", changes)
-        with pytest.raises(dm.errors.FileFormatError, match=words):
-            dm.load(tmp_path / "answer.npz")
+        )
+        for kind, changes, words in cases:
+            dm.save(composed(kind), tmp_path / "answer.npz")
+            rewrite(tmp_path / "answer.npz", changes)
+            with pytest.raises(dm.errors.FileFormatError, match=words):
+                dm.load(tmp_path / "answer.npz")
 
     @pytest.mark.parametrize(
         ("kind", "key"),
@@ -340,11 +307,3 @@ class TestComposed:
         )
         again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(truth.objective)
-
-    def test_a_newer_version_is_refused(self, tmp_path: Path) -> None:
-        dm.save(composed("union"), tmp_path / "answer.npz")
-        arrays = files.read_archive(tmp_path / "answer.npz")
-        del arrays["schema"], arrays["version"], arrays["library"], arrays["digest"]
-        files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
-        with pytest.raises(dm.errors.FileFormatError, match="version"):
-            dm.load(tmp_path / "answer.npz")

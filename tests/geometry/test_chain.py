@@ -5,12 +5,13 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmech.geometry.chain import Chain
 from dualmech.validate import Array
 
+Shape = tuple[int, int, int]
 SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 4), st.integers(0, 3))
 """Phases, epochs, and steps that the last epoch lacks."""
 
@@ -18,7 +19,7 @@ SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 4), st.integers(0, 3))
 class Case:
     """A chain and the same as matrices, by time."""
 
-    def __init__(self, shape: tuple[int, int, int], decay: float, spread: float, seed: int) -> None:
+    def __init__(self, shape: Shape, decay: float, spread: float, seed: int) -> None:
         rng, (phases, epochs, lacking) = np.random.default_rng(seed), shape
         count = phases * epochs - min(lacking, phases - 1)
         steps = np.arange(phases)[:, None] + phases * np.arange(epochs)
@@ -47,7 +48,6 @@ class Case:
         return np.asarray(self.differences.T @ self.inverse @ self.differences + shift * np.diag(self.weights))
 
     def squares(self) -> Array:
-        """Return M."""
         half = np.sqrt(self.weights)[:, None] * np.linalg.inv(self.differences)
         return np.asarray(half @ np.linalg.inv(self.inverse) @ half.T)
 
@@ -55,9 +55,7 @@ class Case:
 @pytest.mark.parametrize("decay", [1.0, 0.75])
 class TestChain:
     @given(SHAPES, st.floats(0, 4), st.floats(-8, 8), st.integers(0, 10**6))
-    def test_a_determinant_is_off_by_its_allowance_at_most(
-        self, decay: float, shape: tuple[int, int, int], spread: float, shift: float, seed: int
-    ) -> None:
+    def test_determinants(self, decay: float, shape: Shape, spread: float, shift: float, seed: int) -> None:
         case, weight = Case(shape, decay, spread, seed), float(10**shift)
         with np.errstate(all="ignore"):
             value, off = case.chain.log_determinant(weight)
@@ -73,9 +71,7 @@ class TestChain:
             assert abs(mpmath.mpf(value) - true - sum(alone)) <= off
 
     @given(SHAPES, st.floats(-3, 3), st.integers(0, 10**6))
-    def test_covariances_are_those_of_the_inverse(
-        self, decay: float, shape: tuple[int, int, int], shift: float, seed: int
-    ) -> None:
+    def test_covariances_of_the_inverse(self, decay: float, shape: Shape, shift: float, seed: int) -> None:
         case, weight = Case(shape, decay, 0.5, seed), float(10**shift)
         inverse = np.linalg.inv(case.precision(weight))
         added = case.differences @ inverse @ case.differences.T
@@ -87,10 +83,9 @@ class TestChain:
             assert own == pytest.approx(added[np.ix_(steps[some], steps[some])], rel=1e-7, abs=1e-10)
             assert traces[phase] >= np.trace(inverse[np.ix_(steps[some], steps[some])]) * (1 - 1e-9)
 
+    @settings(max_examples=25)
     @given(SHAPES, st.floats(0, 2), st.integers(0, 10**6))
-    def test_the_trace_norm_is_just_below(
-        self, decay: float, shape: tuple[int, int, int], spread: float, seed: int
-    ) -> None:
+    def test_the_trace_norm_is_just_below(self, decay: float, shape: Shape, spread: float, seed: int) -> None:
         case = Case(shape, decay, spread, seed)
         squares = case.squares()
         true, trace = np.sqrt(np.maximum(np.linalg.eigvalsh(squares), 0.0)).sum(), float(np.trace(squares))
@@ -98,8 +93,9 @@ class TestChain:
         assert bound <= true * (1 + off + 1e-9)
         assert bound * (1 + off) >= true * (1 - 1e-4)
 
+    @settings(max_examples=20)
     @given(SHAPES, st.integers(0, 10**6))
-    def test_shares_are_derivatives(self, decay: float, shape: tuple[int, int, int], seed: int) -> None:
+    def test_shares_are_derivatives(self, decay: float, shape: Shape, seed: int) -> None:
         case = Case(shape, decay, 0.3, seed)
         trace = float(np.trace(case.squares()))
         by_sum, by_part = case.chain.shares((trace, trace))

@@ -41,9 +41,21 @@ class TestNeighbours:
         first = columns[np.argmax(columns != 0, axis=0), np.arange(columns.shape[1])]
         assert np.all(first == 1) and np.abs(columns).sum(axis=0).max() <= times
 
-    def test_once_is_add_or_remove(self) -> None:
+    def test_once_is_add_or_remove_and_bad_input_is_refused(self) -> None:
         for separation in (1, 4, 9):
             assert np.array_equal(dm.neighbours.sign_patterns(5, 1, separation).toarray(), np.eye(5))
+        for arguments, words in (
+            ((0, 1, 1), "n must be"),
+            ((4, 0, 1), "times must be"),
+            ((4, 1, 0), "separation must be"),
+            ((10**12, 1, 1), "1000000000000 non-zero entries are too many"),
+            ((10**12, 2, 2, [[1.0, -1.0]]), "non-zero entries are too many"),
+            ((1000, 60, 2), "non-zero entries are too many"),
+            ((8, 2, 4, [[1.0]]), "signs must be rows of 2 numbers -1 or 1"),
+            ((8, 2, 4, [[1.0, 0.5]]), "signs must be rows of 2 numbers -1 or 1"),
+        ):
+            with pytest.raises(dm.errors.InvalidInputError, match=words):
+                dm.neighbours.sign_patterns(*arguments)
 
     def test_with_plus_alone_too_little_is_promised(self) -> None:
         """64 prefixes in four epochs: 752.36 where the truth is 1,243.47."""
@@ -54,25 +66,6 @@ class TestNeighbours:
         assert true.objective == pytest.approx(1243.467, rel=1e-6)
         cost = true.mechanism.participation_cost(4, 16).squared_cost
         assert 1 - 1e-9 <= cost <= 1 + 1e-6
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            ((0, 1, 1), "n must be"),
-            ((4, 0, 1), "times must be"),
-            ((4, 1, 0), "separation must be"),
-            ((10**12, 1, 1), "1000000000000 non-zero entries are too many"),
-            ((10**12, 2, 2), "non-zero entries are too many"),
-            ((10**12, 2, 2, [[1.0, -1.0]]), "non-zero entries are too many"),
-            ((10**12, 10**12, 1), "non-zero entries are too many"),
-            ((1000, 60, 2), "non-zero entries are too many"),
-            ((8, 2, 4, [[1.0]]), "signs must be rows of 2 numbers -1 or 1"),
-            ((8, 2, 4, [[1.0, 0.5]]), "signs must be rows of 2 numbers -1 or 1"),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, arguments: Any, words: str) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match=words):
-            dm.neighbours.sign_patterns(*arguments)
 
 
 class TestCost:
@@ -109,12 +102,10 @@ class TestCost:
         cost, exact, lower = S.tree(n).participation_cost(times, separation)
         assert exact and cost == pytest.approx(true, rel=1e-9)
 
-    def test_a_thousand_epochs_of_a_thousand_steps(self) -> None:
+    def test_of_a_thousand_epochs_and_of_streams_by_the_matrix(self) -> None:
         cost, exact, lower = S.toeplitz(S.root_coefficients(500), 1_000_000).participation_cost(1000, 1000)
         one = S.toeplitz(S.root_coefficients(500), 1_000_000).participation_cost(1, 1).squared_cost
         assert exact and cost == pytest.approx(1000 * one, rel=1e-8)  # fewer bands than steps between
-
-    def test_of_streams_by_the_matrix(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(12), geometry="stream")
         mechanism = fast.solve(problem, tol=1e-6).mechanism
         assert mechanism.participation_cost(3, 4) == mechanism.dense().participation_cost(3, 4)

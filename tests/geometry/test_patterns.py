@@ -76,7 +76,7 @@ class TestPricing:
             np.testing.assert_allclose(block.values.ravel(), vectors**2 @ np.arange(1.0, 8), rtol=1e-12)
             np.testing.assert_array_equal(block.sizes.ravel(), block.sets(chosen).sum(axis=1))
 
-    def test_single_precision_allows_for_itself(self) -> None:
+    def test_single_precision_allows_for_itself_and_too_many_are_refused(self) -> None:
         rng = np.random.default_rng(0)
         matrix = rng.standard_normal((25, 25))
         worst, allowance = local.worst_by_size(matrix + matrix.T, 0.1)
@@ -85,8 +85,6 @@ class TestPricing:
             vectors = 1 + local.gain(0.1) * sets
             exact = np.einsum("su,uv,sv->s", vectors, matrix + matrix.T, vectors).max()
             assert abs(worst[count] - exact) <= allowance
-
-    def test_too_many_are_not_priced(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="up to 32 user types"):
             local.worst_by_size(np.eye(33), 1.0)
 

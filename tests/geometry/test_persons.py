@@ -49,9 +49,7 @@ def most_in_months(cost: Any, domain: dm.Domain, axis: int, records: int, groups
 
 
 @given(domains, st.integers(1, 3), st.integers(1, 4), st.integers(0, 2**32 - 1))
-def test_of_marginal_tables_no_person_costs_more_and_one_as_much(
-    domain: dm.Domain, records: int, groups: int, seed: int
-) -> None:
+def test_no_person_costs_more_on_marginal_tables(domain: dm.Domain, records: int, groups: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     axis = int(generator.integers(len(domain.names)))
     sets = [
@@ -88,11 +86,6 @@ def test_a_rule_bounds_another_exactly_where_theorem_3a_says(k: int, few: int, m
     bounded = [most_in_months(cost, domain, 0, more, m) >= most_in_months(cost, domain, 0, k, few) for cost in costs]
     assert bounded[0] or more * m < k * few or more < k
     assert all(bounded[1:]) == (more >= k and more * m >= k * few)
-
-
-def test_more_groups_with_fewer_records_in_each_do_not_bound_a_rule() -> None:
-    domain, noise = dm.Domain({"group": 3, "sex": 2}), np.eye(6)
-    assert (most_in_months(noise, domain, 0, 2, 1), most_in_months(noise, domain, 0, 1, 2)) == (4.0, 2.0)
 
 
 @pytest.mark.parametrize("neighbours", ["contributions:month:2:1", "contributions:age:1:2", "contributions:sex:3:9"])

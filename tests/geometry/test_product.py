@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -61,28 +60,18 @@ def random_variance(seed: int) -> dm.TotalVariance:
 
 
 def written_out(problem: Any) -> Any:
-    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
 class TestAgainstDense:
     @quick
     @given(seeds)
-    def test_has_the_same_optimum(self, seed: int) -> None:
-        problem = random_product(seed)
-        answer = fast.solve(problem, tol=1e-7)
-        dense = solved(written_out(problem), tol=1e-6)
-        assert dense.problem.geometry.name == "dense" and problem.geometry.name == "product"
-        assert answer.status is dm.Status.CERTIFIED
-        assert meet(answer, dense)
-        assert problem.same_as(dense.problem)
-        assert answer.prices.sum() == pytest.approx(1)
-
-    @quick
-    @given(seeds)
-    def test_the_dense_judge_finds_the_same_of_its_mechanism_and_weights(self, seed: int) -> None:
+    def test_has_the_optimum_and_the_bound_of_the_dense_problem(self, seed: int) -> None:
         problem = random_product(seed)
         answer, dense = fast.solve(problem, tol=1e-7), written_out(problem)
+        assert answer.status is dm.Status.CERTIFIED and answer.prices.sum() == pytest.approx(1)
+        assert dense.geometry.name == "dense" and problem.geometry.name == "product" and problem.same_as(dense)
+        assert meet(answer, solved(dense, tol=1e-6))
         mechanism = answer.mechanism
         written = mechanism.dense()
         assert written.squared_privacy_cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-9)
@@ -177,13 +166,11 @@ class TestHundredsOfFactors:
         with pytest.raises(dm.errors.InvalidInputError, match="weights of the product"):
             dm.TotalVariance(dm.workloads.kron(*[PREFIXES] * 110), dm.ByFactor(*[target] * 110))
 
-    def test_an_optimum_that_no_double_holds_is_refused(self) -> None:
+    def test_an_optimum_but_no_partial_product_must_be_a_double(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 1000))
         assert "1.3182e+1204 cells" in repr(problem.workload)
         with pytest.raises(dm.errors.InvalidInputError, match=r"a number that a double can hold, got about 1e\+46"):
             fast.solve(problem)
-
-    def test_partial_products_may_be_of_any_size(self) -> None:
         workload = dm.workloads.kron(*[dm.workloads.total(2)] * 22)
         answer = fast.solve(dm.FitnessForUse(workload, dm.ByFactor(*[1e-40] * 11, *[1e40] * 11)))
         assert answer.objective == pytest.approx(1) and answer.problem.per_query() == pytest.approx([1])
@@ -201,17 +188,7 @@ class TestSolvers:
         assert answer.objective == pytest.approx(alone**20, rel=1e-6)
         assert answer.mechanism.variance_of(*np.eye(16)[[3] * 20]) > 0
 
-    def test_marginals_beside_prefixes(self) -> None:
-        tables = dm.workloads.marginals([10] * 60, ways=(1, 2))
-        prefixes = dm.workloads.prefix(16)
-        problem = dm.FitnessForUse(dm.workloads.kron(prefixes, tables))
-        answer = fast.solve(problem)
-        alone = fast.solve(dm.FitnessForUse(prefixes), tol=1e-9).objective
-        assert answer.objective == pytest.approx(alone * 1234.818652, rel=1e-6)
-        of_prefixes, of_tables = answer.mechanism.variances(problem.workload)
-        assert of_prefixes.max() * of_tables.max() == pytest.approx(1, abs=1e-6)
-
-    def test_privacy_first_spends_its_cost_over_all_factors(self) -> None:
+    def test_costs_over_all_factors_and_an_uncertified_factor(self) -> None:
         plain = fast.solve(dm.FitnessForUse(BOTH, TARGETS), tol=1e-8)
         answer = fast.solve(dm.PrivacyFirst(BOTH, TARGETS, cost=0.3), tol=1e-8)
         assert answer.status is dm.Status.CERTIFIED
@@ -219,8 +196,6 @@ class TestSolvers:
         assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
         ratios = answer.mechanism.dense().variances(BOTH) / plain.problem.per_query()
         assert ratios.max() == pytest.approx(answer.objective, rel=1e-7)
-
-    def test_an_uncertified_factor_is_said(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 2))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(problem, max_iterations=1)
@@ -241,7 +216,7 @@ class TestMechanism:
         assert np.all(np.abs(errors.mean(axis=0)) < 5 * np.sqrt(variances / runs))
         assert np.abs(errors.var(axis=0) / variances - 1).max() < 5 * np.sqrt(2 / runs)
 
-    def test_a_combination_of_cells_has_what_it_has_on_the_matrix(self) -> None:
+    def test_free_budgets_of_combinations_of_cells(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 2.0, 3.0]))
         age = dm.workloads.union({"age": 4}, {"t": {"age": dm.Workload([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])}})
         tables = fast.solve(dm.FitnessForUse(dm.workloads.marginals([2, 3], ways=1))).mechanism
@@ -256,27 +231,16 @@ class TestMechanism:
             for alpha in (None, 2 * made.squared_privacy_cost):
                 written = made.dense().free_budget(alpha)
                 np.testing.assert_allclose(made.free_budget(alpha)[each], written, atol=1e-12)
-
-    def test_the_budgets_of_too_many_combinations_are_not_written_out(self) -> None:
         made = dm.ProductMechanism([dm.LinearGaussianMechanism(np.eye(3), np.eye(3))] * 30)
         with pytest.raises(dm.errors.InvalidInputError, match="too many to write out.*take the factors' own"):
             made.free_budget()
 
-    def test_factors_on_blocks_have_the_default_neighbours_too(self) -> None:
+    def test_bad_input_is_refused_by_name(self) -> None:
         ages = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
         with pytest.raises(dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
             dm.ProductMechanism([ages, tables])
-
-    def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
-        problem = dm.FitnessForUse(BOTH, TARGETS)
-        answer = fast.solve(problem, tol=1e-8)
-        own = problem.factors[0].binding(answer.primal[0], 1e-4)
-        np.testing.assert_array_equal(problem.binding(answer.primal, 1e-4) // 6, np.repeat(own, 6))
-
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+        for message, call in (
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
             (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
             ("release nothing exactly", lambda made: dm.ProductMechanism([made.factors[0], EXACT])),
@@ -285,21 +249,26 @@ class TestMechanism:
             ("made by dualmech.workloads.kron", lambda made: made.variances(PREFIXES)),
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[dm.ProductMechanism], object]) -> None:
+        ):
+            problem = dm.FitnessForUse(BOTH, TARGETS)
+            made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                call(made)
+
+    def test_binding_cells_are_combinations_of_binding_ones(self) -> None:
         problem = dm.FitnessForUse(BOTH, TARGETS)
-        made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            call(made)
+        answer = fast.solve(problem, tol=1e-8)
+        own = problem.factors[0].binding(answer.primal[0], 1e-4)
+        np.testing.assert_array_equal(problem.binding(answer.primal, 1e-4) // 6, np.repeat(own, 6))
 
 
 TWICE: dm.Workload = dm.workloads.kron(PREFIXES, PREFIXES)
+SUMS, SINGLE = dm.TotalVariance(TWICE).geometry, dm.duals.VarianceDual([np.ones(3)])
 EXACT: dm.LinearGaussianMechanism = dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0.0]))
 
 
 class TestWorkload:
-    def test_is_the_kronecker_product(self) -> None:
+    def test_is_the_kronecker_product_and_domains_are_joined(self) -> None:
         first, second = dm.Workload([[1, 2], [0, 1]], ["a", "b"]), dm.workloads.marginals([2, 2], ways=1)
         both = dm.workloads.kron(first, second)
         np.testing.assert_array_equal(both.dense(), np.kron(first.dense(), second.dense()))
@@ -307,17 +276,14 @@ class TestWorkload:
         assert both.domain is None and not both.is_sparse
         copy = pickle.loads(pickle.dumps(both))
         assert copy.shape == both.shape and copy.names == both.names
-
-    def test_domains_are_joined(self) -> None:
         first, second = (dm.workloads.marginals({name: 2}, ways=1) for name in ("age", "sex"))
         joined = dm.workloads.kron(first, second)
         assert joined.domain == dm.Domain({"age": 2, "sex": 2}) and joined.is_sparse
         np.testing.assert_array_equal(joined.dense(), np.eye(4))
         assert dm.workloads.kron(first, first).domain is None
 
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        for message, call in (
             ("factors must be two or more workloads", lambda: dm.workloads.kron(PREFIXES)),
             (r"factors\[1\] must be a Workload of dualmech", lambda: dm.workloads.kron(PREFIXES, cast(Any, 3))),
             ("geometry='product' needs no matrix", lambda: MANY.matrix),
@@ -331,27 +297,16 @@ class TestWorkload:
             (r"^factors\[1\]: targets must be pos", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1.0, -1.0))),
             (r"^factors\[0\]: .* 3 numbers, got", lambda: dm.FitnessForUse(TWICE, dm.ByFactor([1.0, 2.0], 1.0))),
             (r"^factors\[1\]: .*got 'height'", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
-            (
-                r"^factors\[1\]: weights",
-                lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=dm.TotalVariance(TWICE).geometry),
-            ),
+            (r"^factors\[1\]: weights", lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=SUMS)),
             ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
-            (
-                "a basis and a matrix of neighbours are for",
-                lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
-            ),
+            ("a basis and a matrix", lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product")),
             ("primal must have 2 items", lambda: dm.FitnessForUse(TWICE).feasible([np.eye(3)])),
             ("primal must be a sequence", lambda: dm.FitnessForUse(TWICE).feasible(3)),
-            (
-                "neighbour_weights must have 2 items",
-                lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, dm.duals.VarianceDual([np.ones(3)])),
-            ),
+            ("neighbour_weights must have 2 items", lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, SINGLE)),
             ("factors are of geometry 'product'", lambda: dm.FitnessForUse(PREFIXES).factors),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, message: str, call: Callable[[], Any]) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            call()
+        ):
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                call()
 
 
 MANY: dm.Workload = dm.workloads.kron(*[PREFIXES] * 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ def stated(cells: int, geometry: str = "stream", weights: float = 1.0) -> dm.Tot
 
 
 class TestWorkloads:
-    """What a workload is asked for, by formulas and by the matrix."""
-
     @pytest.mark.parametrize("make", [dm.workloads.all_range, dm.workloads.sines])
     @pytest.mark.parametrize("cells", [1, 2, 9])
     def test_they_answer_as_their_matrix_does(self, make: Callable[[int], dm.Workload], cells: int) -> None:
@@ -45,36 +42,34 @@ class TestWorkloads:
             dm.workloads.all_range(2**22 + 1)
 
 
-class TestSums:
-    @pytest.mark.parametrize("cells", [1, 2, 7, 40])
-    def test_they_have_the_gram_matrix_of_all_ranges(self, cells: int) -> None:
-        geometry = RangeStream(dm.workloads.all_range(cells))
-        sums = np.tril(np.arange(1.0, cells + 1) / np.arange(1.0, cells + 1)[:, None])
-        np.testing.assert_allclose(
-            sums.T @ (geometry.shares[:, None] * sums), dm.workloads.all_range_gram(cells), rtol=1e-12
-        )
-        inverse = np.eye(cells) - np.diag(np.ones(cells - 1) * geometry.decay, -1)
-        np.testing.assert_allclose(inverse @ sums, np.eye(cells), atol=1e-12)
+@pytest.mark.parametrize("cells", [1, 2, 7])
+def test_they_have_the_gram_matrix_of_all_ranges(cells: int) -> None:
+    geometry = RangeStream(dm.workloads.all_range(cells))
+    sums = np.tril(np.arange(1.0, cells + 1) / np.arange(1.0, cells + 1)[:, None])
+    np.testing.assert_allclose(
+        sums.T @ (geometry.shares[:, None] * sums), dm.workloads.all_range_gram(cells), rtol=1e-12
+    )
+    inverse = np.eye(cells) - np.diag(np.ones(cells - 1) * geometry.decay, -1)
+    np.testing.assert_allclose(inverse @ sums, np.eye(cells), atol=1e-12)
 
 
-class TestJudge:
-    @settings(deadline=None, max_examples=30)
-    @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-    def test_says_what_a_matrix_says(self, cells: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
-        point = dm.duals.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
-        point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
-        ours = problem.certify(point, dual)
-        theirs = dense.certify(problem.geometry.covariance(point), dual)
-        assert ours.objective == pytest.approx(theirs.objective, rel=1e-9)
-        assert ours.lower_bound == pytest.approx(theirs.lower_bound, rel=1e-9)
-        assert ours.feasible and theirs.violation < 1e-8
-        assert problem.same_as(dense) and dense.same_as(problem)
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_says_what_a_matrix_says(cells: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem, dense = stated(cells, weights=2.0), stated(cells, "dense", 2.0)
+    point = dm.duals.StreamPoint(10.0 ** rng.uniform(-1, 1, cells), 10.0 ** rng.uniform(-1, 1, cells), 1.5)
+    point, dual = problem.feasible(point), rng.uniform(0, 1, cells) + 1e-3
+    ours = problem.certify(point, dual)
+    theirs = dense.certify(problem.geometry.covariance(point), dual)
+    assert ours.objective == pytest.approx(theirs.objective, rel=1e-9)
+    assert ours.lower_bound == pytest.approx(theirs.lower_bound, rel=1e-9)
+    assert ours.feasible and theirs.violation < 1e-8
+    assert problem.same_as(dense) and dense.same_as(problem)
 
 
 class TestSolvers:
-    @pytest.mark.parametrize("cells", [1, 2, 3, 17, 60])
+    @pytest.mark.parametrize("cells", [1, 2, 17])
     def test_both_geometries_agree(self, cells: int) -> None:
         one, other = (fast.solve(stated(cells, name), tol=1e-7) for name in ("stream", "dense"))
         assert one.status.name == other.status.name == "CERTIFIED"
@@ -88,7 +83,7 @@ class TestSolvers:
             low, high = each.certificate.interval
             assert low <= proof.upper and proof.lower <= high
 
-    @pytest.mark.parametrize(("cells", "tol"), [(1024, 1e-8), (65536, 1e-6)])
+    @pytest.mark.parametrize(("cells", "tol"), [(256, 1e-8), (8192, 1e-6)])
     def test_no_matrix_is_made_of_many(self, cells: int, tol: float) -> None:
         problem = dm.TotalVariance(dm.workloads.all_range(cells))
         assert problem.geometry.name == "stream"
@@ -126,37 +121,22 @@ class TestMechanism:
                 ask()
         assert mechanism.simulate_cells(np.ones(20_000), rng=0).shape == (20_000,)
 
-    def test_drawn_noise_has_the_variances_that_are_stated(self) -> None:
-        mechanism = dm.StreamMechanism(dm.workloads.all_range(4), [0.2, 0.3, 0.3, 0.2], np.ones(4))
-        generator = np.random.default_rng(5)
-        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(5_000)])
-        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.12)
 
-
-class TestFilesAndRefusals:
-    def test_files(self, tmp_path: Path) -> None:
-        answer = fast.solve(stated(300), tol=1e-4)
-        answer.save(tmp_path / "found.npz")
-        again = dm.load(tmp_path / "found.npz")
-        assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)
-
-    def test_what_a_stream_of_ranges_cannot_hold(self) -> None:
-        ranges = dm.workloads.all_range(4)
-        with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
-            dm.FitnessForUse(ranges, geometry="stream")
-        with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
-            dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
-        for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
-            assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
-        for wrong in (0.0, -1.0, np.nan, [1.0, 2.0], {"prefixes": 1.0}):
-            with pytest.raises(dm.errors.DualmechError):
-                dm.TotalVariance(ranges, wrong, geometry="stream")
-
-    def test_auto_takes_a_matrix_for_what_only_that_holds(self) -> None:
-        ranges = dm.workloads.all_range(150)
-        assert dm.TotalVariance(ranges).geometry.name == "stream"
-        uneven = np.r_[2.0, np.ones(len(ranges) - 1)]
-        for options in ({"weights": uneven}, {"neighbours": "replace"}, {"basis": np.eye(150)}):
-            assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
-        assert dm.FitnessForUse(ranges).geometry.name == "dense"
-        assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"
+def test_what_a_stream_of_ranges_cannot_hold() -> None:
+    ranges = dm.workloads.all_range(4)
+    with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
+        dm.FitnessForUse(ranges, geometry="stream")
+    with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
+        dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
+    for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
+        assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
+    for wrong in (0.0, -1.0, np.nan, [1.0, 2.0], {"prefixes": 1.0}):
+        with pytest.raises(dm.errors.DualmechError):
+            dm.TotalVariance(ranges, wrong, geometry="stream")
+    ranges = dm.workloads.all_range(150)
+    assert dm.TotalVariance(ranges).geometry.name == "stream"
+    uneven = np.r_[2.0, np.ones(len(ranges) - 1)]
+    for options in ({"weights": uneven}, {"neighbours": "replace"}, {"basis": np.eye(150)}):
+        assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
+    assert dm.FitnessForUse(ranges).geometry.name == "dense"
+    assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -16,6 +17,7 @@ from dualmech import fast, linalg
 from dualmech.validate import Array
 
 
+@functools.cache
 def singular_triangles(count: int) -> list[Array]:
     """Return square matrices that are invertible, whose triangles have a 0 on the diagonal by rounding."""
     rng, matrices = np.random.default_rng(0), list[Array]()

@@ -104,18 +104,18 @@ MAKERS: dict[str, Callable[[Any], tuple[Any, Fraction]]] = {
 }
 
 
-@pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("name", INPUTS)
-def test_on_cells(name: str, maker: str) -> None:
+def test_on_cells(name: str) -> None:
     original, cost = single(name)
-    try:
-        made, share = MAKERS[maker](original)
-    except dm.errors.DualmechError:
-        assert name != "plain"
-        return
-    # A residual is a mechanism by itself: its variances are those of its own rows.
-    proven = check(made, multiple(cost, share)) if maker != "residual" else check_costs(made, multiple(cost, share))
-    assert proven == len(cost) or name != "plain"
+    for maker, make in MAKERS.items():
+        try:
+            made, share = make(original)
+        except dm.errors.DualmechError:
+            assert name != "plain", maker
+            continue
+        # A residual is a mechanism by itself: its variances are those of its own rows.
+        proven = (check if maker != "residual" else check_costs)(made, multiple(cost, share))
+        assert proven == len(cost) or name != "plain", maker
 
 
 def check_costs(made: Any, cost: Rows) -> int:
@@ -136,7 +136,7 @@ def test_what_a_file_would_understate_is_not_saved(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("other", INPUTS)
 def test_composed_with_others(other: str) -> None:
-    for name in INPUTS:
+    for name in [*INPUTS][: [*INPUTS].index(other) + 1]:
         (one, first), (two, second) = single(name), single(other)
         if len(first) == len(second):
             with contextlib.suppress(dm.errors.InvalidInputError):
@@ -214,7 +214,6 @@ def test_products(correlation: float) -> None:
 
 
 def steps() -> Iterator[tuple[str, Any, Rows]]:
-    """Yield causal mechanisms with their exact cost matrices."""
     rows, scales, decays = np.array([1e-4, 3.0, 1e5, 0.7]), np.array([3.0, -0.3]), np.array([1.0, 0.7])
     series = np.array([1.0, 0.3, -0.2])
     divisors = [sum(Fraction(a) * Fraction(d) ** i for a, d in zip(scales, decays, strict=True)) for i in range(4)]
@@ -245,8 +244,7 @@ def test_strategies_of_steps(kind: str) -> None:
         check(made, multiple(cost, share), np.vstack([np.tril(np.ones((4, 4))), np.eye(4)]))
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("decay", [1.0, 0.9])
+@pytest.mark.parametrize(("seed", "decay"), [*zip(range(8), [1.0, 0.9] * 4, strict=True)])
 def test_running_sums(seed: int, decay: float) -> None:
     rng = np.random.default_rng(seed)
     weights, sums = 10.0 ** rng.uniform(-6, 6, (2, 5))

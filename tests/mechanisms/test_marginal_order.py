@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,6 @@ def random_mechanisms(seed: int, count: int) -> list[dm.BlockMechanism]:
 
 
 def shared(*mechanisms: dm.BlockMechanism) -> dm.BlockMechanism:
-    """What several mechanisms have in common."""
     return fast.solve(dm.CommonMechanism(mechanisms)).mechanism
 
 
@@ -71,49 +69,34 @@ class TestAgainstMatrices:
 
     @quick
     @given(seeds)
-    def test_residuals_are_those_of_their_matrices(self, seed: int) -> None:
+    def test_residuals_sums_and_answerability_are_those_of_their_matrices(self, seed: int) -> None:
         first, second = random_mechanisms(seed, 2)
-        common = shared(first, second)
+        common, composed = shared(first, second), first.compose(second)
         for mechanism in (first, second):
             left = dm.residual(mechanism, common)
             assert_same(left.dense(), dm.residual(mechanism.dense(), common.dense()))
             assert_same(common.compose(left).dense(), mechanism.dense())
             cost = common.squared_privacy_cost + left.squared_privacy_cost
             assert cost == pytest.approx(mechanism.squared_privacy_cost, rel=1e-8)
-
-    @quick
-    @given(seeds)
-    def test_answerability_is_that_of_their_matrices(self, seed: int) -> None:
-        first, second = random_mechanisms(seed, 2)
-        composed = first.compose(second)
         assert_same(composed.dense(), first.dense().compose(second.dense()))
-        pairs = ((first, second), (second, first), (first, composed), (composed, first))
-        for wanted, source in pairs:
+        for wanted, source in ((first, second), (second, first), (first, composed), (composed, first)):
             ours, theirs = (wanted.is_answerable_from(source), wanted.dense().is_answerable_from(source.dense()))
             assert bool(ours) is bool(theirs)
             assert ours.excess == pytest.approx(theirs.excess, rel=1e-6, abs=1e-9)
             assert (ours.attributes is None) is bool(ours)
 
-    @pytest.mark.parametrize(("sizes", "ways"), [([2] * 4, 2), ([3, 2, 4], (1, 2)), ([5, 3], (0, 2))])
-    def test_noise_on_every_cell_is_the_gaussian_mechanism(self, sizes: list[int], ways: int | tuple[int, ...]) -> None:
-        workload = dm.workloads.marginals(sizes, ways=ways)
-        levels = np.arange(1.0, 1 + len(workload.axes))
-        noise = np.diag(np.repeat(levels, workload.table_cells.astype(int)))
-        plain = dm.LinearGaussianMechanism(workload.dense(), noise)
-        assert_same(dm.BlockMechanism.of_tables(workload, levels).dense(), plain)
-
 
 class TestAtScale:
-    def test_thirty_attributes_choose_between_one_way_and_two_way_tables(self) -> None:
-        domain = dm.Domain([(f"a{axis}", 10) for axis in range(30)])
+    def test_attributes_choose_between_one_way_and_two_way_tables(self) -> None:
+        domain = dm.Domain([(f"a{axis}", 10) for axis in range(8)])
         first, second = (
             dm.BlockMechanism.of_tables(workload, float(len(workload.axes)))
             for workload in (dm.workloads.marginals(domain, ways=ways) for ways in (1, 2))
         )
         assert first.squared_privacy_cost == pytest.approx(1) == second.squared_privacy_cost
         common = shared(first, second)
-        # 1/τ of the total is 1/10 from one-way tables and 1/100 from two-way ones; of one attribute 1/300 and 1/1500.
-        assert common.squared_privacy_cost == pytest.approx(1 / 100 + 30 * 9 / 1500)
+        # 1/τ of the total is 1/10 from one-way tables and 1/100 from two-way ones; of one attribute 1/80 and 1/400.
+        assert common.squared_privacy_cost == pytest.approx(1 / 100 + 8 * 9 / 400)
         for each in (first, second):
             left = dm.residual(each, common)
             assert left.squared_privacy_cost == pytest.approx(1 - common.squared_privacy_cost)
@@ -139,24 +122,6 @@ class TestParts:
         one, two = (dm.BlockMechanism.of_tables(dm.workloads.marginals(self.DOMAIN, ways=ways)) for ways in (1, 2))
         return one, two
 
-    def test_two_parts_recreate_the_whole(self) -> None:
-        workload = dm.workloads.marginals(self.DOMAIN, ways=2)
-        one, two = self.mechanisms()
-        parts = dm.decomposition(two, shared(one, two))
-        common, left = parts.common, parts.residual
-        tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
-        rng, runs = np.random.default_rng(1), 1000
-        drawn = []
-        for _ in range(runs):
-            known = common.measure(tables, rng)
-            whole = parts.combine(known, left.measure(tables, rng))
-            drawn.append(parts.target.answering(two.workload or workload).recombine(whole, ["a", "b"]))
-        errors = np.array(drawn) - tables[0, 1]
-        variance = two.variance(["a", "b"])
-        # Five standard errors of a mean and of a variance.
-        assert np.abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
-        assert np.abs(errors.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / runs)
-
     def test_nothing_in_common_and_nothing_left(self) -> None:
         first, second = (dm.BlockMechanism.of_levels(self.DOMAIN, {axes: 1.0}) for axes in ((0,), (1,)))
         nothing = shared(first, second)
@@ -165,33 +130,19 @@ class TestParts:
         assert dm.residual(first, nothing).noise == pytest.approx(first.noise)
         assert dm.residual(first, first).noise == {}
 
-    @pytest.mark.parametrize(
-        ("message", "call"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        for message, call in (
             (r"others\[0\] must be a BlockMechanism", lambda one, two: one.compose(one.dense())),
             (
-                r"others\[0\] must be on the same attributes",
-                lambda one, two: one.compose(dm.BlockMechanism.of_levels(dm.Domain({"z": 2}), {})),
+                r"others\[0\] must be on the same",
+                lambda one, _: one.compose(dm.BlockMechanism.of_levels(ELSEWHERE, {})),
             ),
             ("exceeds its cost by inf, relative, on a x b", lambda one, two: dm.residual(one, two)),
-            (
-                "measured must hold b, at",
-                lambda one, two: one.combine(silent(one), (two, {a: t for a, t in silent(two).items() if a != (1,)})),
-            ),
+            ("measured must hold b, at", lambda one, two: one.combine(silent(one), (two, without_b(two)))),
             ("tol must be positive", lambda one, two: one.is_answerable_from(two, tol=-1)),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(
-        self, message: str, call: Callable[[dm.BlockMechanism, dm.BlockMechanism], object]
-    ) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            call(*self.mechanisms())
-
-    def test_too_large_to_write_out(self) -> None:
-        domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
-        large = dm.BlockMechanism.of_levels(domain, {(): 1.0})
-        with pytest.raises(dm.errors.InvalidInputError, match="1 rows and 1e\\+60 cells is too large"):
-            large.dense()
+        ):
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                call(*self.mechanisms())
 
 
 class TestFiles:
@@ -204,9 +155,8 @@ class TestFiles:
             back = dm.load(path)
             assert back.domain == mechanism.domain and back.noise == mechanism.noise
 
-    @pytest.mark.parametrize(
-        ("message", "changed"),
-        [
+    def test_broken_files_are_refused(self, tmp_path: Path) -> None:
+        for message, changed in (
             ("add up to the 4 entries", {"set_sizes": np.array([0, 1, 1, 1])}),
             ("increasing positions below 2", {"set_axes": np.array([0, 1, 1, 0])}),
             ("increasing positions below 2", {"set_axes": np.array([0, 2, 0, 1])}),
@@ -217,24 +167,28 @@ class TestFiles:
             ("levels must be 4 numbers", {"levels": np.ones(3)}),
             ("must be positive", {"levels": -np.ones(4)}),
             ("domain size of 'a'", {"domain_sizes": np.array([0, 2])}),
-        ],
-    )
-    def test_broken_files_are_refused(self, tmp_path: Path, message: str, changed: dict[str, np.ndarray]) -> None:
-        path = tmp_path / "broken.npz"
-        arrays = {
-            "domain_names": np.array(["a", "b"]),
-            "domain_sizes": np.array([2, 2]),
-            "set_axes": np.array([0, 1, 0, 1]),
-            "set_sizes": np.array([0, 1, 1, 2]),
-            "levels": np.ones(4),
-        }
-        parts = {f"mechanism.{name}": array for name, array in (arrays | changed).items()}
-        dm.files.write_npz(path, "dualmech.mechanism", 1, **{"mechanism.kind": "BlockMechanism"}, **parts)
-        with pytest.raises(dm.errors.FileFormatError, match=message):
-            dm.load(path)
+        ):
+            path = tmp_path / "broken.npz"
+            arrays = {
+                "domain_names": np.array(["a", "b"]),
+                "domain_sizes": np.array([2, 2]),
+                "set_axes": np.array([0, 1, 0, 1]),
+                "set_sizes": np.array([0, 1, 1, 2]),
+                "levels": np.ones(4),
+            }
+            parts = {f"mechanism.{name}": array for name, array in (arrays | changed).items()}
+            dm.files.write_npz(path, "dualmech.mechanism", 1, **{"mechanism.kind": "BlockMechanism"}, **parts)
+            with pytest.raises(dm.errors.FileFormatError, match=message):
+                dm.load(path)
 
 
 def silent(mechanism: dm.BlockMechanism) -> dict[tuple[int, ...], Array]:
-    """Residuals of no records, without any noise."""
     sizes = mechanism.domain.shape
     return {axes: np.zeros(tuple(sizes[axis] for axis in axes)) for axes in mechanism.noise}
+
+
+ELSEWHERE = dm.Domain({"z": 2})
+
+
+def without_b(mechanism: dm.BlockMechanism) -> dict[tuple[int, ...], Array]:
+    return {axes: table for axes, table in silent(mechanism).items() if axes != (1,)}

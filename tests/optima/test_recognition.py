@@ -33,19 +33,15 @@ def test_numbers_of_a_field_are_recognised(field: list[int], data: st.DataObject
     assert recognised([digits_of(each, wrong) for each in numbers]) == numbers
 
 
-def test_a_field_of_three_roots_is_found_from_parts_of_it() -> None:
+def test_a_field_of_three_roots_but_not_of_four_is_found() -> None:
     roots = [Surd({root: Fraction(1)}) for root in (2, 3, 5)]
     numbers = [roots[0] + 1, roots[1] / 3, roots[2] - 2, (roots[0] + roots[1]) * roots[2] / 7 + roots[1]]
     assert recognised([digits_of(each) for each in numbers]) == numbers
-
-
-def test_a_fourth_root_is_too_many() -> None:
     numbers = [Surd({root: Fraction(1)}) for root in (2, 3, 5, 7)]
     assert recognised([digits_of(each) for each in numbers]) is None
 
 
 def cube_root(number: int) -> int:
-    """Return the cube root of a number in units, by bisection."""
     low, high = 0, number * ONE
     while low < high:
         middle = (low + high + 1) // 2
@@ -53,14 +49,11 @@ def cube_root(number: int) -> int:
     return low
 
 
-def test_other_numbers_are_not() -> None:
+def test_other_numbers_and_relations_are_not() -> None:
     nested = math.isqrt((2 * ONE + math.isqrt(2 << 2 * BITS)) << BITS)  # the square root of 2 + √2
     random = int.from_bytes(np.random.default_rng(0).bytes(BITS // 8), "big")
     for value in (cube_root(2), nested, random):
         assert recognised([value]) is None and expressed(value, [1, 2, 3, 6]) is None
-
-
-def test_relations_hold_for_all_digits_or_are_none() -> None:
     root = math.isqrt(2 << 2 * BITS)
     assert relation([root, ONE, root + 3 * ONE]) in ([1, 3, -1], [-1, -3, 1])
     assert relation([root, ONE]) is None

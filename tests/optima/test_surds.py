@@ -69,34 +69,25 @@ def test_square_roots_are_square_roots(f: Fraction) -> None:
     assert found is not None and found * found == f and found >= 0
 
 
-def test_a_square_root_without_known_factors_is_none() -> None:
+def test_roots_without_known_factors_divisions_by_0_and_radicals() -> None:
     assert square_root(Fraction((10**9 + 7) * (10**9 + 9))) is None
     assert square_root(Fraction((10**9 + 7) ** 2)) == 10**9 + 7
-
-
-def test_nothing_is_divided_by_nothing() -> None:
     for divide in (lambda: 1 / Surd({}), lambda: ROOT_2 / 0, lambda: ROOT_2 / Surd({2: Fraction(0)})):
         with pytest.raises(ZeroDivisionError):
             divide()
+    numbers: list[Number] = [Fraction(1, 2), ROOT_2 + 1, Surd({6: Fraction(1), 2: Fraction(3)})]
+    assert radicals_of(numbers) == (2, 6)
+    assert ROOT_2 != "√2" and ROOT_2 != 1.4142135623730951
 
 
-@pytest.mark.parametrize(
-    ("terms", "written"),
-    [
+def test_they_are_written_alike_everywhere() -> None:
+    for terms, written in (
         ({}, "0"),
         ({1: Fraction(-4, 3)}, "-4/3"),
         ({6: Fraction(1)}, "√6"),
         ({6: Fraction(-1, 5)}, "-√6/5"),
         ({1: Fraction(-3), 6: Fraction(1)}, "-3 + √6"),
         ({1: Fraction(9, 5), 6: Fraction(-2, 5), 10: Fraction(1, 2)}, "(18 - 4 √6 + 5 √10)/10"),
-    ],
-)
-def test_they_are_written_alike_everywhere(terms: dict[int, Fraction], written: str) -> None:
-    number = Surd(terms)
-    assert str(number) == plain_formula(latex(number)) == written and repr(number) == f"Surd({written})"
-
-
-def test_what_stands_under_the_roots() -> None:
-    numbers: list[Number] = [Fraction(1, 2), ROOT_2 + 1, Surd({6: Fraction(1), 2: Fraction(3)})]
-    assert radicals_of(numbers) == (2, 6)
-    assert ROOT_2 != "√2" and ROOT_2 != 1.4142135623730951
+    ):
+        number = Surd(terms)
+        assert str(number) == plain_formula(latex(number)) == written and repr(number) == f"Surd({written})"

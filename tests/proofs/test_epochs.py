@@ -13,6 +13,7 @@ import pytest
 from commanded import run
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from participations import steps_apart
 
 import dualmech as dm
 from dualmech import fast
@@ -40,7 +41,6 @@ def rows_no_longer_than_1(rng: np.random.Generator, steps: int) -> Array:
 def of_phases(
     rng: np.random.Generator, parts: str, phases: list[range], upper: dict[str, Any], lower: dict[str, Any]
 ) -> None:
-    """Add what a file has of each phase."""
     if parts == "vectors":
         upper["phases"] = [
             {"diagonal": small(rng, 1, len(steps)), "root": small(rng, len(steps), 2)} for steps in phases
@@ -126,10 +126,14 @@ def test_the_interval_is_that_of_the_certificate(family: Any, label: str, tmp_pa
     assert dm.verify(tmp_path / "proof.json").lower == proof.lower
 
 
-def test_privacy_that_is_fixed_and_what_is_said() -> None:
+def test_privacy_that_is_fixed_and_closed_forms() -> None:
     problem = dm.PrivacyFirst(dm.workloads.prefix(6), np.ones(6), cost=2.0, neighbours="participation:2:3")
     proof = dm.prove(fast.solve(problem, tol=1e-6))
     assert proof.width <= 2e-6 and any("rho" in line for line in proof.lines())
+    # One step a person costs one record; who is in every step of a histogram costs all of them.
+    histogram = dm.TotalVariance(dm.Workload(np.eye(4)), neighbours="participation:4:1")
+    proof = dm.prove(fast.solve(histogram, tol=1e-9))
+    assert proof.lower <= 16 <= proof.upper and proof.width < 1e-8
 
 
 @pytest.mark.parametrize("rule", ["participation:2:3", "participation:2:3:at-least", "participation:2:3:signs"])
@@ -141,13 +145,6 @@ def test_the_command_proves_and_verifies(rule: str, tmp_path: Path) -> None:
     assert run("verify", path, *posed).exit_code == 0
     other = [*posed[:-1], "participation:3:2"]
     assert run("verify", path, *other).exit_code == 3
-
-
-def test_closed_forms() -> None:
-    """One step a person costs one record; who is in every step of a histogram costs all of them."""
-    histogram = dm.TotalVariance(dm.Workload(np.eye(4)), neighbours="participation:4:1")
-    proof = dm.prove(fast.solve(histogram, tol=1e-9))
-    assert proof.lower <= 16 <= proof.upper and proof.width < 1e-8
 
 
 def changed(document: Any, **parts: dict[str, Any]) -> Any:
@@ -175,25 +172,6 @@ def test_files_that_say_too_much_are_refused() -> None:
     cheaper = [{**part, "diagonal": [["0x0p0"] * 3]} for part in document["upper"]["phases"]]
     with pytest.raises(Refused, match="the upper bound claimed"):
         check.check(changed(document, upper={"phases": cheaper}))
-
-
-def test_the_weights_of_pairs_are_those_of_all_persons() -> None:
-    rng = np.random.default_rng(3)
-    for n, times, separation in ((5, 3, 2), (6, 4, 1), (4, 2, 3), (3, 9, 1)):
-        chain = np.diag(rng.integers(0, 3, n)) + np.triu(rng.integers(0, 4, (n, n)), separation)
-        pairs, total = weights_of_pairs(Matrix(chain.tolist(), 0), times, separation)
-        direct, whole = np.zeros((n, n), dtype=int), 0
-        for count in range(1, times + 1):
-            for steps in itertools.combinations(range(n), count):
-                if all(after - before >= separation for before, after in itertools.pairwise(steps)):
-                    weight = int(chain[steps[0], steps[0]])
-                    weight *= int(np.prod([chain[pair] for pair in itertools.pairwise(steps)], dtype=int))
-                    direct[np.ix_(steps, steps)] += weight
-                    whole += weight
-        assert pairs.rows == direct.tolist() and pairs.exponent == 0 and total == whole
-
-
-def test_chains_of_steps_too_close_are_refused() -> None:
     problem = dm.TotalVariance(dm.workloads.prefix(6), neighbours="participation:3:2:at-least")
     document = dm.prove(fast.solve(problem, tol=0.9)).document
     for row, column, number in ((0, 1, "0x1p-9"), (2, 0, "0x1p-9"), (0, 3, "-0x1p-9")):
@@ -204,6 +182,20 @@ def test_chains_of_steps_too_close_are_refused() -> None:
     normal = [[entry.replace("p", "1p") for entry in row] for row in document["lower"]["normal"]]
     with pytest.raises(Refused, match="rows of normal must be no longer than 1"):
         check.check(changed(document, lower={"normal": normal}))
+
+
+def test_the_weights_of_pairs_are_those_of_all_persons() -> None:
+    rng = np.random.default_rng(3)
+    for n, times, separation in ((5, 3, 2), (6, 4, 1), (4, 2, 3), (3, 9, 1)):
+        chain = np.diag(rng.integers(0, 3, n)) + np.triu(rng.integers(0, 4, (n, n)), separation)
+        pairs, total = weights_of_pairs(Matrix(chain.tolist(), 0), times, separation)
+        direct, whole = np.zeros((n, n), dtype=int), 0
+        for steps in steps_apart(n, times, separation):
+            weight = int(chain[steps[0], steps[0]])
+            weight *= int(np.prod([chain[pair] for pair in itertools.pairwise(steps)], dtype=int))
+            direct[np.ix_(steps, steps)] += weight
+            whole += weight
+        assert pairs.rows == direct.tolist() and pairs.exponent == 0 and total == whole
 
 
 @given(st.fractions(-1, 1, max_denominator=10**9))

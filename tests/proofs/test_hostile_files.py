@@ -30,7 +30,6 @@ def changed(place: str, key: str, value: Any) -> bytes:
 PROOFS: dict[str, bytes] = {
     "brackets without end": b"[" * MANY,
     "objects without end": b'{"a":' * MANY,
-    "nested and closed": b"[" * 10**5 + b"]" * 10**5,
     "a whole number of many digits": b'{"schema": ' + b"1" * MANY + b"}",
     "an exponent of many digits": b'{"schema": 1e' + b"9" * MANY + b"}",
     "not a number": b'{"schema": NaN}',
@@ -40,9 +39,7 @@ PROOFS: dict[str, bytes] = {
     "powers far apart": changed("upper", "strategy", [["0x1p9999", "0x0p0"], ["0x0p0", "0x1p-9999"]]),
     "one long row": changed("problem", "workload", [["0x1p0"] * 10**5]),
     "many rows": changed("problem", "workload", [["0x1p0"]] * 10**5),
-    "rows that are texts": changed("problem", "workload", ["0x1p0", "0x1p0"]),
     "a claim that comes twice": TEXT[:-1].encode() + b', "claim": {"lower": "0x0p0", "upper": "0x1p0"}}',
-    "another encoding": TEXT.encode("utf-16"),
     "no text": b'{"schema": "\xff\xfe"}',
     "NUL": b"\0" * MANY,
     "nothing": b"",
@@ -88,12 +85,10 @@ INDEXES: dict[str, Callable[[], str]] = {
     "a key too many": lambda: json.dumps([ENTRY | {"more": 1}]),
     "a key too few": lambda: json.dumps([{"name": NAME}]),
     "a name that is none": lambda: json.dumps([ENTRY | {"name": ["x"]}]),
-    "a bound that is a text": lambda: json.dumps([ENTRY | {"upper": "2"}]),
     "no number": lambda: json.dumps([ENTRY | {"upper": float("nan")}]),
     "without end": lambda: json.dumps([ENTRY | {"upper": float("inf")}]),
     "many digits": lambda: json.dumps([ENTRY]).replace("2.0", "2" * 10**5),
     "bounds that cross": lambda: json.dumps([ENTRY | {"lower": 3.0}]),
-    "zero": lambda: json.dumps([ENTRY | {"lower": 0.0}]),
 }
 
 
@@ -134,22 +129,16 @@ def test_a_damaged_program_is_read_or_refused(tmp_path_factory: pytest.TempPathF
         assert all(abs(size) > 0 for size in read.blocks)
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
+def test_sizes_that_a_program_states_take_no_memory(tmp_path: Path) -> None:
+    for head in (
         b"9" * MANY + b"\n",
         b"999999999999\n2\n4 -4\n1\n",
         b"1\n999999999\n4\n1\n",
         b"1\n1\n2\n1_0\n",
         "1\n1\n2\n١\n".encode(),
-    ],
-)
-def test_a_program_that_lies_about_its_size_is_refused(head: bytes, tmp_path: Path) -> None:
-    (tmp_path / "p.dat-s").write_bytes(head)
-    with pytest.raises(dm.errors.FileFormatError, match=r"p\.dat-s"):
-        sdpa.read(tmp_path / "p.dat-s")
-
-
-def test_a_block_of_any_size_takes_no_memory_before_it_is_used(tmp_path: Path) -> None:
+    ):
+        (tmp_path / "p.dat-s").write_bytes(head)
+        with pytest.raises(dm.errors.FileFormatError, match=r"p\.dat-s"):
+            sdpa.read(tmp_path / "p.dat-s")
     (tmp_path / "p.dat-s").write_text("1\n1\n999999999999\n1\n1 1 7 7 1\n")
     assert sdpa.read(tmp_path / "p.dat-s").blocks == (999999999999,)

@@ -53,7 +53,6 @@ def neighbours(rng: np.random.Generator, cells: int) -> Any:
 
 
 def fitness(rng: np.random.Generator) -> Any:
-    """Return fitness for use, its reverse or total variance."""
     matrix = workload(rng)
     numbers, moves = 10.0 ** rng.uniform(-3, 3, len(matrix)), neighbours(rng, matrix.shape[1])
     options: dict[str, Any] = {"neighbours": moves, "geometry": "dense"}
@@ -168,7 +167,6 @@ def tables(rng: np.random.Generator, alike: bool) -> Any:
 
 
 def structured(rng: np.random.Generator) -> Any:
-    """Return a problem on blocks, split by attribute or of factors."""
     geometry = str(rng.choice(["blocks", "split", "product"]))
     options: dict[str, Any] = {"geometry": geometry}
     if geometry == "product":

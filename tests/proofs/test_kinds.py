@@ -38,7 +38,6 @@ def shown(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any])
 
 
 def holds(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> None:
-    """Whatever is not refused is an interval."""
     try:
         least, most = shown(problem, upper, lower)
     except Refused:
@@ -180,10 +179,7 @@ def prove(problem: Any, tol: float = 1e-9) -> dm.Proof:
 
 
 class TestKnownOptima:
-    """Closed forms lie in the proven intervals, which are narrow."""
-
-    @pytest.mark.parametrize("types", [2, 3, 5, 8])
-    @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+    @pytest.mark.parametrize(("types", "epsilon"), [(2, 1.0), (3, 0.1), (5, 3.0), (8, 1.0)])
     def test_histograms_of_local_privacy(self, types: int, epsilon: float) -> None:
         with mpmath.workdps(40):
             growth = mpmath.exp(epsilon)
@@ -204,59 +200,44 @@ class TestKnownOptima:
         cube = Fraction(math.prod(max(column) for column in zip(*variances, strict=True)))
         assert proof.lower**3 <= cube <= proof.upper**3 and proof.width < 2e-9
 
-    def test_two_common_mechanisms(self) -> None:
+    def test_closed_forms(self) -> None:
         """Of two the optimum is the trace of ``(P + Q)/2 + |P - Q|/2``, here of diagonal matrices."""
         one, two = (dm.LinearGaussianMechanism(np.eye(3), np.diag(each)) for each in ([1, 4, 2], [3, 1, 2]))
         proof = prove(dm.CommonMechanism([one, two]))
         assert proof.lower <= 3 + 4 + 2 <= proof.upper and proof.width < 1e-9
-
-    def test_soft_maxima_of_equal_queries(self) -> None:
         proof = prove(dm.SoftmaxFitness(dm.workloads.identity(4), 1.0, t1=10, t2=10))
         optimum = 2 + 2 * math.log(4) / 10
         assert float(proof.lower) <= optimum + 1e-15 and optimum - 1e-15 <= float(proof.upper)
         assert proof.width < 1e-9
-
-    def test_weights_of_the_cells(self) -> None:
-        """Weights of the cells themselves are all 1: the optimum is the sum of the costs."""
+        # Weights of the cells themselves are all 1: the optimum is the sum of the costs.
         for privacy in ("approximate", "pure"):
             proof = prove(dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3), privacy=privacy))
             assert proof.lower <= 3 + 2 + 1 <= proof.upper and proof.width < 1e-9
-
-    def test_what_a_release_leaves_to_be_paid(self) -> None:
         total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
         proof = prove(dm.ReuseFitness(dm.workloads.identity(2), 1.0, total))
         assert proof.lower <= 1 <= proof.upper and proof.width < 1e-9
-
-    def test_estimates(self) -> None:
         plain = prove(dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0]))
         known = prove(dm.NonnegativeEstimate(dm.workloads.identity(3), [5.0, 4.0, -3.0], total=6))
         assert plain.lower <= Fraction(9, 2) <= plain.upper and plain.width < 1e-9
         assert known.lower <= Fraction(27, 4) <= known.upper and known.width < 1e-9
+        # The identity to what randomised response is at ε = log 3, of which no double is the exact value.
+        proof = prove(dm.LocalProjection(np.eye(2), epsilon=math.log(3)))
+        assert abs(float(proof.lower) - 0.125) < 1e-9 and abs(float(proof.upper) - 0.125) < 1e-9
+        # One query that sees two groups of types: the best strategy has two outputs.
+        proof = prove(dm.LocalStrategy(dm.Workload([[1, 1, 0, 0]]), 1.0), tol=1e-8)
+        assert proof.width < 1e-8 + 1e-9
 
-    @pytest.mark.parametrize(
-        ("workload", "answers", "optimum"),
-        [
+    def test_estimates_whose_columns_cancel(self) -> None:
+        for workload, answers, optimum in (
             ([[-2, 1, 1]], [1], 0),
             ([[1, -1, 0], [0, 0, 1]], [-1, -2], 2),
             ([[1, -1]], [-5], 0),
             ([[1, 0, 0, 0], [0, -2, 1, 1]], [-1, -7], Fraction(1, 2)),
             ([[-1, -2], [-3, -4]], [1, 2], Fraction(5, 2)),
             ([[1, 1], [1, 1]], [1, 3], 1),
-        ],
-    )
-    def test_estimates_whose_columns_cancel(self, workload: Any, answers: Any, optimum: Any) -> None:
-        proof = prove(dm.NonnegativeEstimate(dm.Workload(workload), answers))
-        assert proof.lower <= optimum <= proof.upper and proof.upper - proof.lower < 1e-9
-
-    def test_a_projection(self) -> None:
-        """The identity to what randomised response is at ε = log 3, of which no double is the exact value."""
-        proof = prove(dm.LocalProjection(np.eye(2), epsilon=math.log(3)))
-        assert abs(float(proof.lower) - 0.125) < 1e-9 and abs(float(proof.upper) - 0.125) < 1e-9
-
-    def test_strategies_that_cannot_tell_all_types_apart(self) -> None:
-        """One query that sees two groups of types: the best strategy has two outputs."""
-        proof = prove(dm.LocalStrategy(dm.Workload([[1, 1, 0, 0]]), 1.0), tol=1e-8)
-        assert proof.width < 1e-8 + 1e-9
+        ):
+            proof = prove(dm.NonnegativeEstimate(dm.Workload(workload), answers))
+            assert proof.lower <= optimum <= proof.upper and proof.upper - proof.lower < 1e-9
 
 
 class TestExactNumbers:

@@ -108,7 +108,6 @@ def values_of(workload: UnionWorkload) -> dict[str, list[Any]]:
 
 
 def lines(workload: UnionWorkload) -> Counter[str]:
-    """Return the number of lines of each published table."""
     counts: Counter[str] = Counter()
     for table in workload.tables:
         counts[census.published(table.name)[0]] += math.prod(workload.table_shape(table))
@@ -160,19 +159,15 @@ class TestLines:
         pairs = [" + ".join(pair) for pair in itertools.combinations(RACES, 2)]
         assert names[10:25] == tuple(f"P1: {pair}" for pair in pairs)
 
-    def test_letters_say_whom_a_table_counts(self) -> None:
+    def test_letters_races_and_both_lists_together(self) -> None:
         names = workloads.sex_by_age().names
         for letter, whom in LETTERS.items():
             for table in (f"P12{letter}", f"PCT12{letter}")[letter > "I" :]:
                 own = [name for name in names if name.startswith((f"{table}: ", f"{table} by age: "))]
                 assert own[0] == f"{table}: total, {whom}" and own[1] == f"{table} by age: male, total, {whom}"
                 assert all(name.endswith(f", {whom}") for name in own)
-
-    def test_races_are_those_of_pl94(self) -> None:
         labels = [" + ".join(RACES[code] for code in sorted(each)) for each in PEOPLE]
         assert tuple(labels) == workloads.pl94().names[4:67]
-
-    def test_all_together_are_both_lists(self) -> None:
         everything, ages = workloads.census_tables(), workloads.sex_by_age()
         assert everything.table_names == (*workloads.census_redistricting().table_names, *ages.table_names)
         assert (
@@ -189,23 +184,20 @@ class TestLines:
                 build(ages=ages)
 
 
-class TestPerTable:
-    def test_iterations_follow_their_table_unless_named(self) -> None:
-        asked = workloads.sex_by_age(single_years=False)
-        found = census.per_table(asked, {"P12": 1.0, "P12H": 3.0})
-        assert found == {name: 3.0 if name.startswith("P12H") else 1.0 for name in asked.table_names}
-        np.testing.assert_array_equal(dm.FitnessForUse(asked, found).targets, [*found.values()])
-
-    def test_every_table_needs_a_number(self) -> None:
-        asked = workloads.sex_by_age(single_years=False)
-        with pytest.raises(InvalidInputError, match="'P12' is not"):
-            census.per_table(asked, {f"P12{letter}": 1.0 for letter in "ABCDEFGHI"})
-        with pytest.raises(InvalidInputError, match="'PCT12' is not one"):
-            census.per_table(asked, {"P12": 1.0, "PCT12": 2.0})
-        with pytest.raises(InputTypeError, match="numbers must map"):
-            census.per_table(asked, 1.0)  # type: ignore[arg-type]
-        with pytest.raises(InputTypeError, match="UnionWorkload"):
-            census.per_table(workloads.pl94(), {"P1": 1.0})  # type: ignore[arg-type]
+def test_iterations_follow_their_table_and_every_table_needs_a_number() -> None:
+    asked = workloads.sex_by_age(single_years=False)
+    found = census.per_table(asked, {"P12": 1.0, "P12H": 3.0})
+    assert found == {name: 3.0 if name.startswith("P12H") else 1.0 for name in asked.table_names}
+    np.testing.assert_array_equal(dm.FitnessForUse(asked, found).targets, [*found.values()])
+    asked = workloads.sex_by_age(single_years=False)
+    with pytest.raises(InvalidInputError, match="'P12' is not"):
+        census.per_table(asked, {f"P12{letter}": 1.0 for letter in "ABCDEFGHI"})
+    with pytest.raises(InvalidInputError, match="'PCT12' is not one"):
+        census.per_table(asked, {"P12": 1.0, "PCT12": 2.0})
+    with pytest.raises(InputTypeError, match="numbers must map"):
+        census.per_table(asked, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="UnionWorkload"):
+        census.per_table(workloads.pl94(), {"P1": 1.0})  # type: ignore[arg-type]
 
 
 class TestOptima:

@@ -19,7 +19,6 @@ from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
 
 @pytest.fixture(autouse=True)
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take steps however few entries there are."""
     monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
     monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
 
@@ -91,11 +90,14 @@ def test_all_ranges_know_their_steps(cells: int) -> None:
     assert np.array_equal(known.largest, counted.largest)
 
 
-def test_not_finite_noise_has_no_bounded_form() -> None:
+def test_infinite_noise_and_rounded_differences_are_not_exact() -> None:
     steps = Steps.of(np.ones((2, 2)))
     assert steps is not None
     with np.errstate(over="ignore"):
         assert all(np.all(part == np.inf) for part in steps.enclosed_forms(np.full((2, 2), 1e308)))
+    # The step from 1e-12 to 2^15 is -2^15 in doubles.
+    steps = Steps.of(np.array([[1e-12, 2.0**15]]))
+    assert steps is not None and np.all(steps.steps.data == np.rint(steps.steps.data)) and not steps.is_whole
 
 
 @pytest.mark.parametrize("entry", [0.5, 2.0**21, -(2.0**21), 1 + 2.0**-50])
@@ -105,9 +107,3 @@ def test_only_whole_numbers_that_are_not_too_large(entry: float) -> None:
     steps = Steps.of(rows)
     assert steps is not None and not steps.is_whole
     assert whole_matrix(np.ones((2, 2))) is not None and whole_matrix(sp.csr_array(np.eye(2))) is not None
-
-
-def test_differences_that_round_to_whole_numbers_are_none() -> None:
-    """The step from 1e-12 to 2^15 is -2^15 in doubles."""
-    steps = Steps.of(np.array([[1e-12, 2.0**15]]))
-    assert steps is not None and np.all(steps.steps.data == np.rint(steps.steps.data)) and not steps.is_whole

@@ -68,61 +68,33 @@ class TestMarginals:
             np.testing.assert_array_equal(row, expected)
         assert workload.domain == domain and len(set(workload.names)) == len(workload)
 
-    @quick
-    @given(shapes, st.data())
-    def test_order_of_attributes_permutes_cells_and_queries(self, shape: list[int], data: st.DataObject) -> None:
-        sizes = {f"v{axis}": size for axis, size in enumerate(shape)}
-        order = data.draw(st.permutations(range(len(shape))))
-        turned = {f"v{axis}": shape[axis] for axis in order}
-        cells = np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
-        left = workloads.marginals(sizes, ways=[0, 1]).dense()[:, cells]
-        right = workloads.marginals(turned, ways=[0, 1]).dense()
-        assert sorted(map(tuple, left)) == sorted(map(tuple, right))
-
-    def test_ways_and_sets_agree(self) -> None:
+    def test_ways_and_sets_agree_and_the_papers_cube(self) -> None:
         domain = {"a": 2, "b": 3, "c": 2}
         by_ways = workloads.marginals(domain, ways=2)
         by_sets = workloads.marginals(domain, sets=[("b", "a"), ("a", "c"), ["c", "b"]])
         check(by_ways, by_sets.dense())
         assert by_ways.names == by_sets.names and by_ways.groups == by_sets.groups
         assert workloads.marginals([2, 3], sets=["a1", ()]).names == ("a1=0", "a1=1", "a1=2", "total")
-
-    def test_the_papers_cube(self) -> None:
         workload = workloads.marginals([16, 16, 16], ways=(1, 2))
         assert workload.shape == (3 * 16 + 3 * 256, 4096)
         assert np.count_nonzero(workload.dense()) == 6 * 4096
 
-    @pytest.mark.parametrize(
-        ("keywords", "match"),
-        [
+    def test_refuses(self) -> None:
+        for keywords, match in (
             ({}, "exactly one"),
             ({"ways": 1, "sets": ["a"]}, "exactly one"),
-            ({"ways": ()}, "ways"),
             ({"ways": (1, 1)}, "distinct"),
             ({"ways": 3}, "ways"),
-            ({"ways": -1}, "ways"),
             ({"ways": 1.0}, "ways"),
-            ({"ways": True}, "ways"),
-            ({"ways": "1"}, "ways"),
             ({"sets": "a"}, "sets"),
-            ({"sets": 3}, "sets"),
             ({"sets": []}, "sets"),
             ({"sets": [1]}, "sets"),
             ({"sets": ["c"]}, "'c'"),
             ({"sets": [("a", "a")]}, "distinct"),
             ({"sets": [("a", "b"), ("b", "a")]}, "twice"),
-        ],
-    )
-    def test_refuses(self, keywords: dict, match: str) -> None:
-        with pytest.raises((InvalidInputError, InputTypeError), match=match):
-            workloads.marginals({"a": 2, "b": 2}, **keywords)
-
-    @pytest.mark.parametrize("domain", [[], {}, [0], [2.5], 7, "ab", {"a": -1}, [("a", 2), ("a", 3)], None])
-    def test_refuses_domains(self, domain: object) -> None:
-        with pytest.raises((InvalidInputError, InputTypeError), match="domain"):
-            workloads.marginals(domain, ways=1)  # type: ignore[arg-type]
-
-    def test_refuses_what_cannot_be_listed_or_written_out(self) -> None:
+        ):
+            with pytest.raises((InvalidInputError, InputTypeError), match=match):
+                workloads.marginals({"a": 2, "b": 2}, **keywords)
         with pytest.raises(InvalidInputError, match="at most 1048576 tables"):
             workloads.marginals([2] * 60, ways=30)
         large = workloads.marginals([10**9, 10**9], sets=["a0"])
@@ -130,6 +102,11 @@ class TestMarginals:
             large.matrix  # noqa: B018
         with pytest.raises(InvalidInputError, match="names of 1000000000 queries are too many"):
             large.names  # noqa: B018
+
+    @pytest.mark.parametrize("domain", [[], {}, [0], [2.5], 7, "ab", {"a": -1}, [("a", 2), ("a", 3)], None])
+    def test_refuses_domains(self, domain: object) -> None:
+        with pytest.raises((InvalidInputError, InputTypeError), match="domain"):
+            workloads.marginals(domain, ways=1)  # type: ignore[arg-type]
 
 
 class TestCensus:
@@ -146,7 +123,7 @@ class TestCensus:
         check(workload, counted(cells, queries))
         assert workload.shape == (319, 252) and workload.is_sparse
 
-    def test_pl94_tables(self) -> None:
+    def test_pl94_tables_and_age_pyramid_counts(self) -> None:
         workload = workloads.pl94()
         sizes = {group: workload.groups.count(group) for group in dict.fromkeys(workload.groups)}
         assert list(sizes.values()) == [2, 2, 6, 57, 252]
@@ -157,12 +134,8 @@ class TestCensus:
             (" + " in name) == (group == "two or more races")
             for name, group in zip(workload.names[:67], workload.groups, strict=False)
         )
-
-    def test_pl94_is_made_of_marginals(self) -> None:
-        domain = workloads.pl94().domain
-        assert domain is not None
-        sets = [("voting-age",), ("ethnicity",), ("race",), ("voting-age", "ethnicity", "race")]
-        check(workloads.pl94(), workloads.marginals(domain, sets=sets).dense())
+        assert workloads.age_pyramid().shape == (351, 232)
+        assert workloads.age_pyramid(adults=False).shape == (348, 232)
 
     @pytest.mark.parametrize(("ages", "adults"), [(116, True), (116, False), (19, True), (5, False), (1, False)])
     def test_age_pyramid_from_the_papers_text(self, ages: int, adults: bool) -> None:
@@ -176,10 +149,6 @@ class TestCensus:
         assert workload.groups == tuple(np.repeat(["males", "females", "all"], ages + adults))
         assert workload.domain == Domain({"gender": 2, "age": ages})
         assert workload.is_sparse and len(set(workload.names)) == len(workload)
-
-    def test_age_pyramid_counts(self) -> None:
-        assert workloads.age_pyramid().shape == (351, 232)
-        assert workloads.age_pyramid(adults=False).shape == (348, 232)
 
     @pytest.mark.parametrize(("ages", "adults"), [(18, True), (0, False), (-1, False), (10**6, True), (2.5, True)])
     def test_age_pyramid_refuses(self, ages: int, adults: bool) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,32 +140,18 @@ class TestStack:
         assert labelled.names == workload.names
         assert [labelled.groups.count(f"piece {i}") for i in range(len(pieces))] == [len(p) for p in pieces]
 
-    @quick
-    @given(st.permutations(range(3)))
-    def test_order_of_pieces_permutes_rows(self, order: list[int]) -> None:
-        pieces = [workloads.prefix(5), workloads.identity(5), workloads.total(5)]
-        turned = workloads.stack(*(pieces[i] for i in order))
-        rows = np.concatenate(
-            [np.arange(11)[start:stop] for start, stop in [[(0, 5), (5, 10), (10, 11)][i] for i in order]]
-        )
-        same(turned, workloads.stack(*pieces).dense()[rows])
-
-    def test_sparse_if_all_are_or_a_large_one_is(self) -> None:
+    def test_sparsity_domains_and_refusals(self) -> None:
         small, large = workloads.identity(8), workloads.identity(300)
         assert workloads.stack(small, small).is_sparse
         assert not workloads.stack(small, workloads.total(8)).is_sparse
         mixed = workloads.stack(large, workloads.prefix(300))
         assert mixed.is_sparse
         same(mixed, np.vstack([np.eye(300), np.tril(np.ones((300, 300)))]))
-
-    def test_domains_must_agree(self) -> None:
         table = workloads.marginals({"a": 2, "b": 3}, ways=1)
         assert workloads.stack(workloads.prefix(6), table, table).domain == table.domain
         assert workloads.stack(workloads.prefix(6)).domain is None
         with pytest.raises(InvalidInputError, match="domain"):
             workloads.stack(table, workloads.marginals({"a": 3, "b": 2}, ways=1))
-
-    def test_refuses(self) -> None:
         with pytest.raises(InvalidInputError, match="at least one"):
             workloads.stack()
         with pytest.raises(InvalidInputError, match="same number of cells"):
@@ -177,10 +164,8 @@ class TestStack:
             workloads.stack(workloads.prefix(2), labels="a")
 
 
-@pytest.mark.parametrize("wrong", [0, -3, 2.0, "4", None, True, 10**30])
-@pytest.mark.parametrize(
-    "build",
-    [
+def test_sizes_and_other_parameters_are_checked() -> None:
+    for build in (
         workloads.identity,
         workloads.total,
         workloads.identity_total,
@@ -189,14 +174,11 @@ class TestStack:
         lambda d: workloads.random_range(d, 3, 0),
         lambda d: workloads.random_signs(d, 3, 0),
         lambda d: workloads.related(d, 3, 1, 0),
-    ],
-)
-def test_sizes_are_checked(build: Callable[[object], Workload], wrong: object) -> None:
-    with pytest.raises((InvalidInputError, InputTypeError), match="d must|workload of shape"):
-        build(wrong)
-
-
-def test_other_parameters_are_checked() -> None:
+    ):
+        sizes: Any = (0, -3, 2.0, "4", None, True, 10**30)
+        for size in sizes:
+            with pytest.raises((InvalidInputError, InputTypeError), match="d must|workload of shape"):
+                build(size)
     for wrong in (0.0, 1.0, -0.2, np.nan):
         with pytest.raises(InvalidInputError, match="probability"):
             workloads.random_signs(3, 3, 0, probability=wrong)
@@ -204,9 +186,6 @@ def test_other_parameters_are_checked() -> None:
         workloads.related(4, 3, 4, 0)
     with pytest.raises(InvalidInputError, match="m must"):
         workloads.random_range(4, 0, 0)
-
-
-def test_limits_are_stated_where_they_are_met() -> None:
     with pytest.raises(InvalidInputError, match=str(MAX_CELLS)):
         workloads.identity(MAX_CELLS + 1)
 
@@ -214,9 +193,8 @@ def test_limits_are_stated_where_they_are_met() -> None:
 class TestSensitivity:
     """How far one record moves the answers: the largest column norm, whoever knows it without a matrix."""
 
-    @pytest.mark.parametrize(
-        "workload",
-        [
+    def test_is_the_largest_column_norm(self) -> None:
+        for workload in (
             dm.workloads.prefix(5),
             dm.Workload([[1.0, -2.0], [0.0, 1.0]]),
             dm.workloads.marginals([3, 2, 4], ways=(0, 1, 3)),
@@ -231,18 +209,13 @@ class TestSensitivity:
                     "all": [],
                 },
             ),
-        ],
-        ids=repr,
-    )
-    def test_is_the_largest_column_norm(self, workload: dm.Workload) -> None:
-        assert workload.sensitivity == pytest.approx(np.linalg.norm(workload.dense(), axis=0).max())
-        np.testing.assert_allclose(workload.column_squares(), (workload.dense() ** 2).sum(axis=0))
+        ):
+            assert workload.sensitivity == pytest.approx(np.linalg.norm(workload.dense(), axis=0).max())
+            np.testing.assert_allclose(workload.column_squares(), (workload.dense() ** 2).sum(axis=0))
 
-    def test_needs_no_matrix(self) -> None:
+    def test_needs_no_matrix_and_gram_levels_are_eigenvalues(self) -> None:
         many = dm.workloads.kron(*[dm.workloads.marginals([10] * 60, ways=(1, 2))] * 2)
         assert many.sensitivity == pytest.approx(1830)
-
-    def test_gram_levels_are_eigenvalues(self) -> None:
         tables = dm.workloads.marginals([3, 4], ways=(1, 2))
         weights = np.array([2.0, 1.0, 0.5])
         rows = np.repeat(weights, [3, 4, 12])
