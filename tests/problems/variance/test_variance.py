@@ -66,6 +66,7 @@ class TestKnownOptima:
             assert judged.objective / cost == pytest.approx(a * (d - 1 + root), rel=1e-11), d
             mechanism = problem.mechanism(cost * covariance, cost)
             assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-10), d
+            assert contains(fast.solve(problem, tol=1e-7).certificate, judged.objective, 1e-12), d
 
     def test_the_identity_costs_d(self) -> None:
         for d in (1, 2, 7):
