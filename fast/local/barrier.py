@@ -303,6 +303,7 @@ def _on_the_sum(curvature: Array, gradient: Array, size: int) -> tuple[Array, fl
     scaled[np.diag_indices(len(scaled))] += RIDGE
     ones = np.append(np.ones(size), np.zeros(len(gradient) - size))
     both = np.column_stack([gradient, ones]) * scale[:, None]
-    free, held = (scale[:, None] * scipy.linalg.solve(scaled, both, assume_a="pos", check_finite=False)).T
+    factor = scipy.linalg.cho_factor(scaled, overwrite_a=True, check_finite=False)
+    free, held = (scale[:, None] * scipy.linalg.cho_solve(factor, both, check_finite=False)).T
     step = free - held * (ones @ free) / (ones @ held)
     return step, float(step @ curvature @ step)

@@ -81,24 +81,19 @@ class TestSpecifications:
         explained = commanded.run("explain", str(write('rho = "1/8"')))
         assert explained.exit_code == 0 and "least factor on the targets" in explained.output
 
-    def test_an_option_makes_another_table_hard(self, write: Any) -> None:
-        found = run(write('rho = "1/2"'), "--cap", "sexes=3")
-        asked = dm.Specification.read(write())
-        best = crosscheck.capped(asked.workload, {"ages": asked.targets["ages"]}, {"sexes": 3 * (1 - 4e-6)}, cost=1.0)
+    @pytest.mark.parametrize(("given", "hard"), [("sexes=3", "sexes"), ("ages=10", "ages")])
+    def test_an_option_makes_a_table_hard(self, write: Any, given: str, hard: str) -> None:
+        """A cap of a table with a margin is a margin."""
+        found, asked = run(write('rho = "1/2"'), "--cap", given), dm.Specification.read(write())
+        caps = {"sexes": 3.0, "ages": accounting.variance_from_margin(10, asked.quantile)}
+        targets = {name: target for name, target in asked.targets.items() if name != hard}
+        best = crosscheck.capped(asked.workload, targets, {hard: caps[hard] * (1 - 4e-6)}, cost=1.0)
         assert f"not hard {best.high:.9g}" in found.output
-
-    def test_a_cap_of_a_table_with_a_margin_is_a_margin(self, write: Any) -> None:
-        found = run(write('rho = "1/2"'), "--cap", "ages=10")
-        asked = dm.Specification.read(write())
-        hard = {"ages": accounting.variance_from_margin(10, asked.quantile) * (1 - 4e-6)}
-        best = crosscheck.capped(asked.workload, {"sexes": asked.targets["sexes"]}, hard, cost=1.0)
-        assert f"not hard {best.high:.9g}" in found.output
-        assert "(8 rows, asked 10, hard)" in found.output
+        assert hard == "sexes" or "(8 rows, asked 10, hard)" in found.output
 
     def test_targets_of_options_take_the_place_of_the_files(self, write: Any) -> None:
         found = run(write('rho = "1/2"', "hard = true"), "--targets", "1")
-        assert found.exit_code == 0 and "factor on the targets " in found.output
-        assert "not hard" not in found.output
+        assert found.exit_code == 0 and "factor on the targets " in found.output and "not hard" not in found.output
 
     def test_the_file_is_read_once(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path, read, times = write('rho = "1/2"', "hard = true"), dm.Specification.read, []
@@ -112,9 +107,9 @@ class TestSpecifications:
         times.clear()
         assert run(write()).exit_code == 0 and len(times) == 1
 
-    @pytest.mark.parametrize(("option", "printed"), [((), "at the level 0.9:"), (("--z", "2"), "at the level 0.9545:")])
-    def test_margins_are_at_the_files_level(self, write: Any, option: tuple[str, ...], printed: str) -> None:
-        assert printed in run(write(), *option).output
+    def test_margins_are_at_the_files_level(self, write: Any) -> None:
+        assert "at the level 0.9:" in run(write()).output
+        assert "at the level 0.9545:" in run(write(), "--z", "2").output
 
     def test_a_search_is_no_problem_to_judge_or_explain(self, write: Any, tmp_path: Path) -> None:
         path = write('rho = "1/2"', "hard = true")
@@ -144,23 +139,24 @@ class TestCaps:
         best = crosscheck.capped(dm.workloads.prefix(4), others, {"cell 0": limit}, cost=4.0)
         assert f"not hard {best.high:.9g}" in by_margin.output
 
-    @pytest.mark.parametrize("geometry", ["dense", "stream"])
-    def test_on_a_geometry_of_ones_own(self, geometry: str) -> None:
-        found = run("prefix:6", "--rho", 2, "--cap", "cell 0=1", "--geometry", geometry)
-        assert found.exit_code == 0 and f"geometry: {geometry}" in found.output
+    def test_on_a_geometry_of_ones_own(self) -> None:
+        for geometry in ("dense", "stream"):
+            found = run("prefix:6", "--rho", 2, "--cap", "cell 0=1", "--geometry", geometry)
+            assert found.exit_code == 0 and f"geometry: {geometry}" in found.output
 
-    def test_a_name_is_that_of_one_table_alone(self, tmp_path: Path) -> None:
+    def test_a_name_is_that_of_one_table_alone(self) -> None:
         """Only tables of the census have parts that go by their first word."""
         people = {"age": 4, "sex": 2}
         asked = dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "ages by sex": ["age", "sex"]})
         assert read_caps(["ages=3"], asked) == {"ages": 3.0}
         assert read_caps(["ages=3", "ages by sex=4"], asked) == {"ages": 3.0, "ages by sex": 4.0}
+        equal = dm.Workload(np.eye(2), ["age = 1", "age = 2"])
+        assert read_caps(["age = 1=3"], equal) == {"age = 1": 3.0}
         with pytest.raises(dm.errors.FileFormatError, match="must name a table"):
             read_caps(["hours=3"], dm.workloads.union(people, {"hours by sex": ["sex"], "age": ["age"]}))
 
-    @pytest.mark.parametrize(
-        ("options", "told"),
-        [
+    def test_refusals(self) -> None:
+        for options, told in (
             (("--cap", "cell 0=1"), "--cap needs --rho"),
             (("--rho", "1", "--cap", "cell 0"), "NAME=NUMBER"),
             (("--rho", "1", "--cap", "cell 0=x"), "NAME=NUMBER"),
@@ -173,19 +169,13 @@ class TestCaps:
             (("--rho", "1", "--cap", "cell 0=1", "--refine"), "--refine is not for hard limits"),
             (("--rho", "1", "--cap", "cell 0=1", "--time-limit", "9"), "--time-limit is not for"),
             (("--problem", "variance", "--rho", "1", "--cap", "cell 0=1"), "belongs to --problem fitness"),
-        ],
-    )
-    def test_refusals(self, options: tuple[str, ...], told: str) -> None:
-        found = run("prefix:4", *options)
-        assert found.exit_code != 0 and told in str(found.exception), found.output
+        ):
+            found = run("prefix:4", *options)
+            assert found.exit_code != 0 and told in str(found.exception), (options, found.output)
 
     def test_a_gap_that_is_not_reached_is_said(self) -> None:
         found = run("prefix:4", "--rho", 2, "--cap", "cell 0=1", "--tol", "1e-15")
         assert found.exit_code == 3 and found.output.startswith("NOT CERTIFIED")
-
-    def test_texts_with_equals_signs(self) -> None:
-        workload = dm.Workload(np.eye(2), ["age = 1", "age = 2"])
-        assert read_caps(["age = 1=3"], workload) == {"age = 1": 3.0}
 
 
 def test_fractions_of_rho_are_never_rounded_up() -> None:

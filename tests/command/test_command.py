@@ -112,53 +112,43 @@ class TestSolve:
 
 
 class TestJudge:
-    def test_says_how_far_from_the_optimum(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "mine.npy", np.eye(4) / 4)
-        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+    def judge(self, path: Path, matrix: object, *options: object, given: str = "--covariance") -> Result:
+        np.save(path / "mine.npy", matrix)  # type: ignore[arg-type]
+        return run("judge", *(options or ("prefix:4",)), given, path / "mine.npy")
+
+    def test_says_how_far_from_the_optimum_and_which_tolerance_would_be_met(self, tmp_path: Path) -> None:
+        result = self.judge(tmp_path, np.eye(4) / 4)
         assert result.exit_code == 3
-        assert "FEASIBLE: rho (zCDP) 2" in result.output
-        assert "at most 127 %" in result.output
-        assert "loose targets: 3 of 4" in result.output
+        for words in ("FEASIBLE: rho (zCDP) 2", "at most 127 %", "loose targets: 3 of 4"):
+            assert words in result.output
+        last = result.output.splitlines()[-1]
+        assert last.endswith("gap 1.3e+00 proven, above the 1.0e-06 asked; --tol 1.3 would be met")
+        assert self.judge(tmp_path, np.eye(4) / 4, "prefix:4", "--tol", "1.3").exit_code == 0
+        assert "rho (zCDP) 2" in self.judge(tmp_path, 2 * np.eye(4), given="--strategy").output
 
     def test_an_optimum_is_status_0(self, tmp_path: Path) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8)
-        np.save(tmp_path / "mine.npy", answer.primal)
+        assert self.judge(tmp_path, answer.primal).exit_code == 0
         answer.mechanism.save(tmp_path / "mine.npz")
-        for name in ("mine.npy", "mine.npz"):
-            assert run("judge", "prefix:4", "--covariance", str(tmp_path / name)).exit_code == 0
+        assert run("judge", "prefix:4", "--covariance", tmp_path / "mine.npz").exit_code == 0
+        single = self.judge(tmp_path, 1.0000001 * answer.primal.astype(np.float32), "prefix:4", "--tol", "1e-5")
+        assert single.exit_code == 0 and "judged scaled to meet its constraints" in single.output
 
     def test_a_covariance_on_the_cells_of_a_rank_deficient_workload(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "cells.npy", np.eye(4) / 4)
-        np.save(tmp_path / "rows.npy", np.eye(3))
-        assert "rho (zCDP)" in run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "cells.npy")).output
-        refused = run("judge", "marginals:2x2:1", "--covariance", str(tmp_path / "rows.npy"))
+        assert "rho (zCDP)" in self.judge(tmp_path, np.eye(4) / 4, "marginals:2x2:1").output
+        refused = self.judge(tmp_path, np.eye(3), "marginals:2x2:1")
         assert isinstance(refused.exception, dm.errors.InvalidInputError)
 
     def test_infeasible_says_by_how_much(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "mine.npy", np.eye(4))
-        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+        result = self.judge(tmp_path, np.eye(4))
         assert result.exit_code == 3
-        assert "INFEASIBLE" in result.output
-        assert "exceeded by 300 %" in result.output
-        assert "query 'cells 0..3' has 4 times its target" in result.output
-        assert "status 3, not certified: a constraint is exceeded by 300 %; scale the noise" in result.output
-
-    def test_a_tolerance_that_would_be_met_is_named(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "mine.npy", np.eye(4) / 4)
-        judged = ("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
-        last = run(*judged).output.splitlines()[-1]
-        assert last.endswith("gap 1.3e+00 proven, above the 1.0e-06 asked; --tol 1.3 would be met")
-        assert run(*judged, "--tol", "1.3").exit_code == 0
-
-    def test_single_precision_is_judged_scaled(self, tmp_path: Path) -> None:
-        best = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8).primal
-        np.save(tmp_path / "mine.npy", 1.0000001 * best.astype(np.float32))
-        result = run("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"), "--tol", "1e-5")
-        assert result.exit_code == 0 and "judged scaled to meet its constraints" in result.output
-
-    def test_a_strategy(self, tmp_path: Path) -> None:
-        np.save(tmp_path / "a.npy", 2 * np.eye(4))
-        assert "rho (zCDP) 2" in run("judge", "prefix:4", "--strategy", str(tmp_path / "a.npy")).output
+        for words in (
+            "INFEASIBLE",
+            "exceeded by 300 %",
+            "query 'cells 0..3' has 4 times its target",
+            "status 3, not certified: a constraint is exceeded by 300 %; scale the noise",
+        ):
+            assert words in result.output
 
 
 def objective(result: Result) -> float:
@@ -205,16 +195,11 @@ class TestTotalVariance:
 
 
 class TestQueryWeighting:
-    @pytest.mark.parametrize("design", inputs.DESIGNS)
-    def test_named_designs(self, design: str) -> None:
-        result = run("solve", "range_marginals:3x3:1,2", "--problem", "weighting", "--design", design)
-        assert result.exit_code == 0
-        assert "Design queries: " in result.output
-        assert is_close_above(number_after("Privacy: rho = ", result.output), 0.5)
-
-    def test_single_cells_spend_all_on_each(self) -> None:
-        result = run("solve", "prefix:4", "--problem", "weighting", "--design", "identity")
-        assert objective(result) == pytest.approx(10)
+    def test_named_designs(self) -> None:
+        for design in inputs.DESIGNS:
+            result = run("solve", "range_marginals:3x3:1,2", "--problem", "weighting", "--design", design)
+            assert result.exit_code == 0 and "Design queries: " in result.output, design
+            assert is_close_above(number_after("Privacy: rho = ", result.output), 0.5)
 
     @pytest.mark.parametrize("layer", ["fast", "reference"])
     def test_pure_privacy_is_laplace_noise(self, layer: str) -> None:
@@ -224,6 +209,8 @@ class TestQueryWeighting:
         assert objective(at_half) == pytest.approx(10 * 2 / 0.5**2, rel=1e-6)
         assert "epsilon = 0.5, pure, by Laplace noise of variance 8" in at_half.output
         assert objective(run("solve", "prefix:4", *arguments)) == pytest.approx(10 * 2, rel=1e-6)
+        approximate = run("solve", "prefix:4", "--problem", "weighting", "--design", "identity", "--layer", layer)
+        assert objective(approximate) == pytest.approx(10)
 
     def test_files_of_one_command_serve_the_next(self, tmp_path: Path) -> None:
         path, weighting = str(tmp_path / "w.npz"), ("all_range:8", "--problem", "weighting")
@@ -253,12 +240,12 @@ class TestQueryWeighting:
         assert result.exit_code == 3
         assert "NOT A MECHANISM" in result.output
 
-    @pytest.mark.parametrize("tol", ["inf", "nan", "0", "-1"])
-    def test_no_tolerance_lets_nothing_pass_for_a_mechanism(self, tol: str, tmp_path: Path) -> None:
+    def test_no_tolerance_lets_nothing_pass_for_a_mechanism(self, tmp_path: Path) -> None:
         np.save(tmp_path / "c.npy", np.diag([1.0, 0.0]))
         for line in (("judge", "prefix:2", "--covariance", str(tmp_path / "c.npy")), ("solve", "prefix:2")):
-            result = run(*line, "--tol", tol)
-            assert result.exit_code not in (0, 3) and "tol must be" in str(result.exception)
+            for tol in ("inf", "nan", "0", "-1"):
+                result = run(*line, "--tol", tol)
+                assert result.exit_code not in (0, 3) and "tol must be" in str(result.exception)
 
 
 class TestSoftMaxima:
@@ -281,25 +268,25 @@ class TestExplain:
         for words in ("λ = (2/3, 1/3)", "μ = (1/3, 2/3)", "-1/2", "at most 4/3", "at least 4/3", "exactly 4/3"):
             assert words in result.output
 
-    @pytest.mark.parametrize("name", ["total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"])
-    def test_noise_on_rows_that_are_no_fractions_is_put_on_the_queries_themselves(self, name: str) -> None:
-        result = run("explain", *name.split())
-        assert "W = L B" in result.output and "is exactly " in result.output
+    def test_noise_on_rows_that_are_no_fractions_is_put_on_the_queries_themselves(self) -> None:
+        for name in ("total:3", "marginals:2x2:0 --geometry dense", "differences:3 --geometry dense"):
+            result = run("explain", *name.split())
+            assert "W = L B" in result.output and "is exactly " in result.output, name
 
-    @pytest.mark.parametrize("name", ["identity:3", "prefix:3", "prefix:2"])
-    def test_what_no_neighbour_moves_is_named_and_the_rest_proven(self, name: str) -> None:
+    def test_what_no_neighbour_moves_is_named_and_the_rest_proven(self) -> None:
         """Of replaced records Σ is singular: the program says so, and the fractions are proven where there is noise."""
-        result = run("explain", name, "--neighbours", "replace")
-        assert result.exit_code == 0
-        for words in ("over Σ ⪰ 0 whose range", "the sum of all cells: released exactly", "pseudo-inverse"):
-            assert words in result.output
-        assert "is exactly " in result.output
+        for name in ("identity:3", "prefix:2"):
+            result = run("explain", name, "--neighbours", "replace")
+            assert result.exit_code == 0
+            for words in ("over Σ ⪰ 0 whose range", "the sum of all cells: released exactly", "pseudo-inverse"):
+                assert words in result.output
+            assert "is exactly " in result.output
 
-    @pytest.mark.parametrize("name", ["prefix:16", "marginals:2x2:0,1", "pl94"])
-    def test_what_has_no_small_fractions_lies_in_an_interval(self, name: str) -> None:
-        result = run("explain", name)
-        assert result.exit_code == 0
-        assert re.search(r"So the optimum (lies in \[|lies between \d|is \S+ to within \d)", result.output)
+    def test_what_has_no_small_fractions_lies_in_an_interval(self) -> None:
+        for name in ("prefix:16", "marginals:2x2:0,1", "pl94"):
+            result = run("explain", name)
+            assert result.exit_code == 0
+            assert re.search(r"So the optimum (lies in \[|lies between \d|is \S+ to within \d)", result.output)
 
 
 class TestCrosscheck:
@@ -309,9 +296,8 @@ class TestCrosscheck:
         assert result.exit_code == 0
         lines = result.output.splitlines()
         assert max(map(len, lines)) <= 80 and len(lines) <= 40
-        assert [line.split()[:2] for line in lines if re.match(r" +\d+ +\d\.\d\d ", line)] == [
-            *(["2", "1.33"], ["4", "1.76"], ["8", "2.28"], ["16", "2.91"])
-        ]
+        found = [line.split()[:2] for line in lines if re.match(r" +\d+ +\d\.\d\d ", line)]
+        assert found == [["2", "1.33"], ["4", "1.76"], ["8", "2.28"], ["16", "2.91"]]
         said = " ".join(result.output.split())
         assert "All layers agree. All printed values hold. In this run, at d = 16, fast is" in said
         assert "SM-II run here" not in said
@@ -326,85 +312,69 @@ class TestCrosscheck:
 
     def test_info_lists_backends(self) -> None:
         result = run("info")
-        assert result.exit_code == 0
-        assert "CLARABEL" in result.output
-        assert "SCS" in result.output
+        assert result.exit_code == 0 and "CLARABEL" in result.output and "SCS" in result.output
 
 
 BAD = {
-    "unknown workload": (["solve", "nope"], "known are identity:D"),
-    "no such file": (["solve", "people.tml"], "is no file: a workload's ends in"),
-    "nearly a workload": (["solve", "prefx:4"], "'prefx:4' (did you mean prefix:4?)"),
-    "nearly a table": (["crosscheck", "fitness/tabel2"], "(did you mean fitness/table2?)"),
-    "nearly a design": (["solve", "prefix:4", "--problem", "weighting", "--design", "eigne"], "(did you mean eigen?)"),
-    "nearly a backend": (
-        ["solve", "prefix:4", "--layer", "reference", "--backend", "CLARABLE"],
-        "(did you mean CLARABEL?)",
-    ),
-    "nearly a geometry": (["solve", "prefix:4", "--geometry", "bloks"], "(did you mean blocks?)"),
-    "nearly neighbours": (["solve", "prefix:4", "--neighbours", "replaced"], "(did you mean replace?)"),
-    "size of zero": (["solve", "prefix:0"], "at least 1"),
-    "missing file": (["solve", "nope.csv"], "nope.csv"),
-    "negative target": (["solve", "prefix:4", "--targets=-1"], "positive"),
-    "nan target": (["solve", "prefix:4", "--targets", "nan"], "finite"),
-    "delta of one": (["solve", "prefix:4", "--epsilon", "1", "--delta", "1"], "delta"),
-    "epsilon of zero": (["solve", "prefix:4", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
-    "tolerance of zero": (["solve", "prefix:4", "--tol", "0"], "tol"),
-    "missing backend": (["solve", "prefix:4", "--layer", "reference", "--backend", "NOPE"], "CLARABEL"),
-    "output folder": (["solve", "prefix:4", "-o", "no-such-folder/x.npz"], "cannot be written"),
-    "output kind": (["solve", "prefix:4", "-o", "x.csv"], ".npz"),
-    "neighbours": (["solve", "prefix:4", "--neighbours", "twins"], "add-remove"),
-    "delta of two": (["solve", "prefix:2", "--delta", "2", "-o", "x.npz"], "delta"),
-    "unknown table": (["crosscheck", "nope"], "fitness/table2"),
-    "unknown design": (["solve", "prefix:4", "--problem", "weighting", "--design", "nope"], "must be eigen"),
-    "missing design": (["solve", "prefix:4", "--problem", "weighting", "--design", "no.csv"], "no.csv"),
-    "negative weights": (["solve", "prefix:4", "--problem", "variance", "--weights=-1"], "negative"),
-    "blunt soft maximum": (["solve", "prefix:4", "--problem", "softmax", "--t1", "0"], "t1"),
+    "solve nope": "known are identity:D",
+    "solve people.tml": "is no file: a workload's ends in",
+    "solve prefx:4": "'prefx:4' (did you mean prefix:4?)",
+    "crosscheck fitness/tabel2": "(did you mean fitness/table2?)",
+    "solve prefix:4 --problem weighting --design eigne": "(did you mean eigen?)",
+    "solve prefix:4 --layer reference --backend CLARABLE": "(did you mean CLARABEL?)",
+    "solve prefix:4 --geometry bloks": "(did you mean blocks?)",
+    "solve prefix:4 --neighbours replaced": "(did you mean replace?)",
+    "solve prefix:0": "at least 1",
+    "solve nope.csv": "nope.csv",
+    "solve prefix:4 --targets=-1": "positive",
+    "solve prefix:4 --targets nan": "finite",
+    "solve prefix:4 --epsilon 1 --delta 1": "delta",
+    "solve prefix:4 --epsilon 0 --delta 1e-6": "epsilon",
+    "solve prefix:4 --tol 0": "tol",
+    "solve prefix:4 --layer reference --backend NOPE": "CLARABEL",
+    "solve prefix:4 -o no-such-folder/x.npz": "cannot be written",
+    "solve prefix:4 -o x.csv": ".npz",
+    "solve prefix:4 --neighbours twins": "add-remove",
+    "solve prefix:2 --delta 2 -o x.npz": "delta",
+    "crosscheck nope": "fitness/table2",
+    "solve prefix:4 --problem weighting --design nope": "must be eigen",
+    "solve prefix:4 --problem weighting --design no.csv": "no.csv",
+    "solve prefix:4 --problem variance --weights=-1": "negative",
+    "solve prefix:4 --problem softmax --t1 0": "t1",
 }
 
-# The workload does not exist, so whoever reads it first exits with status 1.
 MISUSED = {
-    "two kinds of target": ("solve", ["--targets", "1", "--moe", "2"], "--moe"),
-    "two budgets": ("solve", ["--rho", "1", "--epsilon", "1", "--delta", "1e-6"], "--rho or --epsilon"),
-    "epsilon without delta": ("solve", ["--epsilon", "1"], "--delta"),
-    "backend of the fast layer": ("solve", ["--backend", "SCS"], "--layer reference"),
-    "judge of nothing": ("judge", [], "--covariance"),
-    "judge of two": ("judge", ["--covariance", "a.npy", "--strategy", "b.npy"], "either --covariance"),
-    "judge of no weights": ("judge", ["--problem", "weighting"], "--query-weights FILE"),
-    "targets of variance": (
-        "solve",
-        ["--problem", "variance", "--targets", "1"],
-        "--targets belongs to --problem fitness, softmax or reuse, not to variance",
-    ),
-    "refined variance": ("solve", ["--problem", "variance", "--refine"], "--refine"),
-    "design of fitness": ("solve", ["--design", "eigen"], "--problem weighting"),
-    "covariance of weights": ("judge", ["--problem", "weighting", "--covariance", "a.npy"], "--covariance"),
-    "budget of a verdict": ("judge", ["--problem", "variance", "--rho", "1", "--strategy", "a"], "solve"),
-    "delta of pure privacy": (
-        "solve",
-        ["--problem", "weighting", "--privacy", "pure", "--epsilon", "1", "--delta", "1e-6"],
-        "--epsilon alone",
-    ),
-    "soft maximum of no sharpness": ("solve", ["--problem", "softmax"], "--t1"),
+    "solve nope.csv --targets 1 --moe 2": "--moe",
+    "solve nope.csv --rho 1 --epsilon 1 --delta 1e-6": "--rho or --epsilon",
+    "solve nope.csv --epsilon 1": "--delta",
+    "solve nope.csv --backend SCS": "--layer reference",
+    "judge nope.csv": "--covariance",
+    "judge nope.csv --covariance a.npy --strategy b.npy": "either --covariance",
+    "judge nope.csv --problem weighting": "--query-weights FILE",
+    "solve nope.csv --problem variance --targets 1": "--targets belongs to --problem fitness, softmax or reuse, not to "
+    "variance",
+    "solve nope.csv --problem variance --refine": "--refine",
+    "solve nope.csv --design eigen": "--problem weighting",
+    "judge nope.csv --problem weighting --covariance a.npy": "--covariance",
+    "judge nope.csv --problem variance --rho 1 --strategy a": "solve",
+    "solve nope.csv --problem weighting --privacy pure --epsilon 1 --delta 1e-6": "--epsilon alone",
+    "solve nope.csv --problem softmax": "--t1",
 }
+"""The workload does not exist, so whoever reads it first exits with status 1."""
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("case", BAD)
     def test_is_one_line_and_status_1(
-        self, case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status_and_error: Main
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status_and_error: Main
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        arguments, words = BAD[case]
-        status, error = status_and_error(*arguments)
-        assert status == 1
-        assert error.count("\n") == 1
-        assert words in error
-        assert not list(tmp_path.iterdir())
+        for line, words in BAD.items():
+            status, error = status_and_error(*line.split())
+            assert (status, error.count("\n")) == (1, 1) and words in error, (line, error)
+            assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
+    def test_broken_files(self, tmp_path: Path, status_and_error: Main) -> None:
+        for text, words in (
             ("1e300,1\n1,1\n", "magnitude"),
             ("1e-300,1\n", "magnitude"),
             ("", "holds no row of numbers"),
@@ -412,67 +382,53 @@ class TestBadInput:
             ("1,x\n", "w.csv"),
             ("0,0\n0,0\n", "not all zero"),
             ("1,nan\n", "w.csv"),
-        ],
-    )
-    def test_broken_workload_files(self, text: str, words: str, tmp_path: Path, status_and_error: Main) -> None:
-        (tmp_path / "w.csv").write_text(text)
-        status, error = status_and_error("solve", str(tmp_path / "w.csv"))
-        assert status == 1
-        assert words in error
-
-    def test_targets_of_the_wrong_number(self, tmp_path: Path, status_and_error: Main) -> None:
+        ):
+            (tmp_path / "w.csv").write_text(text)
+            status, error = status_and_error("solve", str(tmp_path / "w.csv"))
+            assert status == 1 and words in error, (text, error)
         (tmp_path / "t.csv").write_text("1\n2\n3\n")
         status, error = status_and_error("solve", "prefix:4", "--targets", str(tmp_path / "t.csv"))
         assert (status, "4 numbers" in error) == (1, True)
 
-    @pytest.mark.parametrize(
-        "covariance", [np.eye(3), np.diag([1.0, 1, 1, -1]), np.full((4, 4), np.nan), np.triu(np.ones((4, 4)))]
-    )
-    def test_covariances_that_are_none(self, covariance: np.ndarray, tmp_path: Path, status_and_error: Main) -> None:
-        np.save(tmp_path / "mine.npy", covariance)
-        status, error = status_and_error("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
-        assert status == 1
-        assert "covariance" in error
+    def test_covariances_that_are_none(self, tmp_path: Path, status_and_error: Main) -> None:
+        for covariance in (np.eye(3), np.diag([1.0, 1, 1, -1]), np.full((4, 4), np.nan), np.triu(np.ones((4, 4)))):
+            np.save(tmp_path / "mine.npy", covariance)
+            status, error = status_and_error("judge", "prefix:4", "--covariance", str(tmp_path / "mine.npy"))
+            assert status == 1 and "covariance" in error
 
 
 class TestMisuse:
-    @pytest.mark.parametrize("case", MISUSED)
-    def test_is_one_line_and_status_2_before_any_work(self, case: str, status_and_error: Main) -> None:
-        name, arguments, words = MISUSED[case]
-        status, error = status_and_error(name, "nope.csv", *arguments)
-        assert (status, error.count("\n")) == (2, 1)
-        assert words in error
+    def test_is_one_line_and_status_2_before_any_work(self, status_and_error: Main) -> None:
+        for line, words in MISUSED.items():
+            status, error = status_and_error(*line.split())
+            assert (status, error.count("\n")) == (2, 1) and words in error, (line, error)
 
-    @pytest.mark.parametrize("arguments", [["--bogus"], ["--problem", "bogus"], ["--privacy", "bogus"]])
-    def test_unknown_options_and_choices_are_status_2(self, arguments: list[str], status_and_error: Main) -> None:
-        assert status_and_error("solve", "prefix:4", *arguments)[0] == 2
-
-    def test_nearly_a_problem(self, monkeypatch: pytest.MonkeyPatch, status_and_error: Main) -> None:
+    def test_unknown_options_and_choices_are_status_2(
+        self, monkeypatch: pytest.MonkeyPatch, status_and_error: Main
+    ) -> None:
         monkeypatch.setenv("COLUMNS", "200")
+        for arguments in (["--bogus"], ["--problem", "bogus"], ["--privacy", "bogus"]):
+            assert status_and_error("solve", "prefix:4", *arguments)[0] == 2
+        assert status_and_error("crosscheck", "--output", "pictures")[0] == 2  # without a figure
         status, error = status_and_error("solve", "prefix:4", "--problem", "fitnes")
         assert status == 2 and "(did you mean fitness?)" in error
 
-    @pytest.mark.parametrize("family", Family)
-    def test_an_option_is_taken_by_the_problems_that_know_it_alone(self, family: Family) -> None:
-        request = Request("nope.csv", family, after="nope.npz" if family == "reuse" else None)
-        for name in {name for each in POSED for name in each.options}:
-            if any(each.name == family and name in each.options for each in POSED):
-                request.refuse_foreign(**{name: "1"})
-            else:
-                with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --problem"):
+    def test_an_option_is_taken_by_the_problems_that_know_it_alone(self) -> None:
+        for family in Family:
+            request = Request("nope.csv", family, after="nope.npz" if family == "reuse" else None)
+            for name in {name for each in POSED for name in each.options}:
+                if any(each.name == family and name in each.options for each in POSED):
                     request.refuse_foreign(**{name: "1"})
+                else:
+                    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} belongs to --problem"):
+                        request.refuse_foreign(**{name: "1"})
 
-    @pytest.mark.parametrize("option", ["--targets", "--moe", "--weights"])
-    def test_numbers_say_which_option_takes_what(self, option: str, status_and_error: Main) -> None:
-        problem = "variance" if option == "--weights" else "fitness"
-        for text in ("1,5", "1;5", "nope", "."):
-            arguments = ("solve", "prefix:4", "--problem", problem, option, text)
-            status, error = status_and_error(*arguments)
-            assert status == 1
-            assert f"{option} takes one number, with a full stop, or a file" in error and repr(text) in error
-
-    def test_pictures_without_a_figure(self, status_and_error: Main) -> None:
-        assert status_and_error("crosscheck", "--output", "pictures")[0] == 2
+    def test_numbers_say_which_option_takes_what(self, status_and_error: Main) -> None:
+        for problem, option in (("fitness", "--targets"), ("fitness", "--moe"), ("variance", "--weights")):
+            for text in ("1,5", "1;5", "nope", "."):
+                status, error = status_and_error("solve", "prefix:4", "--problem", problem, option, text)
+                assert status == 1
+                assert f"{option} takes one number, with a full stop, or a file" in error and repr(text) in error
 
 
 def main_writes_to(stream: TextIO | None, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -501,12 +457,12 @@ def test_memory_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch, s
     assert error.startswith("dualmech: not enough memory: Unable to allocate") and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("method", ["softmax_newton", "softmax_gradient"])
-@pytest.mark.parametrize("workload", ["prefix:4", "marginals:2x2:1"])
+@pytest.mark.parametrize(
+    ("method", "workload"), [("softmax_newton", "prefix:4"), ("softmax_gradient", "marginals:2x2:1")]
+)
 def test_methods_of_the_paper_by_name(method: str, workload: str) -> None:
     for problem in (("fitness",), ("softmax", "--t1", "5")):
-        arguments = ("--problem", *problem, "--method", method, "--tol", "0.1")
-        result = run("solve", workload, *arguments)
+        result = run("solve", workload, "--problem", *problem, "--method", method, "--tol", "0.1")
         assert result.exit_code == 0 and f"fast:{method}: " in result.output and "steps" in result.output
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -143,61 +144,51 @@ def good(family: str) -> dict[str, Any]:
     return {"primal": np.eye(2), "dual": np.ones(3) if family == "variance" else (np.ones(3), np.ones(3))}
 
 
-@pytest.mark.parametrize(
-    ("family", "argument", "value"),
-    [(each, name, value) for name, families, values in STATED for each in families for value in values],
-    ids=lambda part: str(part)[:24].replace("\n", " "),
-)
-def test_what_a_problem_cannot_be_stated_with(family: str, argument: str, value: Any) -> None:
-    with pytest.raises(dm.errors.DualmechError) as error:
-        FAMILIES[family](**{argument: value})
-    one_line(error, argument)
-
-
-@pytest.mark.parametrize(
-    ("family", "name", "side", "value"),
-    [(each, name, side, value) for name, families, side, values in JUDGED for each in families for value in values],
-    ids=lambda part: str(part)[:24].replace("\n", " "),
-)
-def test_what_cannot_be_judged(family: str, name: str, side: str, value: Any) -> None:
-    problem = FAMILIES[family]()
-    assert problem.certify(**good(family)).objective > 0
-    with pytest.raises(dm.errors.DualmechError) as error:
-        problem.certify(**{**good(family), side: value})
-    one_line(error, name)
-    if side == "primal" and hasattr(problem, "feasible") and family != "softmax":
+@pytest.mark.parametrize(("argument", "families", "values"), STATED, ids=lambda part: str(part)[:24])
+def test_what_a_problem_cannot_be_stated_with(argument: str, families: tuple[str, ...], values: list[Any]) -> None:
+    for family, value in itertools.product(families, values):
         with pytest.raises(dm.errors.DualmechError) as error:
-            problem.feasible(value)
-        one_line(error, name)
+            pytest.fail(f"{family} takes {argument} {value!r}: {FAMILIES[family](**{argument: value})}")
+        one_line(error, argument)
+
+
+@pytest.mark.parametrize(("name", "families", "side", "values"), JUDGED, ids=lambda part: str(part)[:24])
+def test_what_cannot_be_judged(name: str, families: tuple[str, ...], side: str, values: list[Any]) -> None:
+    for family in families:
+        problem = FAMILIES[family]()
+        assert problem.certify(**good(family)).objective > 0
+        for value in values:
+            with pytest.raises(dm.errors.DualmechError) as error:
+                pytest.fail(f"{family} judges {value!r}: {problem.certify(**{**good(family), side: value})}")
+            one_line(error, name)
+            if side == "primal" and hasattr(problem, "feasible") and family != "softmax":
+                with pytest.raises(dm.errors.DualmechError) as error:
+                    pytest.fail(f"{family} scales {value!r}: {problem.feasible(value)}")
+                one_line(error, name)
 
 
 @pytest.mark.parametrize("family", ["variance", "weighting"])
-@pytest.mark.parametrize("cost", [0, -1.0, NAN, INF, "low"])
-def test_a_mechanism_at_no_cost(family: str, cost: Any) -> None:
-    with pytest.raises(dm.errors.DualmechError, match="cost"):
-        FAMILIES[family]().mechanism(good(family)["primal"], cost)
+def test_a_mechanism_at_no_cost(family: str) -> None:
+    for cost in (0, -1.0, NAN, INF, "low"):
+        with pytest.raises(dm.errors.DualmechError, match="cost"):
+            FAMILIES[family]().mechanism(good(family)["primal"], cost)
 
 
-@pytest.mark.parametrize(
-    ("family", "words", "formulations"),
-    [
+def test_a_formulation_that_is_none() -> None:
+    for family, words, formulations in (
         ("variance", "formulation must be one of gram", ["volume", "sum", "", 3]),
         ("weighting", "formulation must be one of inv_pos, sdp", ["schur", "power", "", 1]),
         ("softmax", "formulation", ["sum"]),
-    ],
-)
-def test_a_formulation_that_is_none(family: str, words: str, formulations: list[Any]) -> None:
-    for formulation in formulations:
-        for function in (reference.formulate, reference.solve):
+    ):
+        for formulation, function in itertools.product(formulations, (reference.formulate, reference.solve)):
             with pytest.raises(dm.errors.InvalidInputError, match=words):
                 function(FAMILIES[family](), formulation=formulation)
 
 
-@pytest.mark.parametrize("workload", [ASKED, dm.workloads.marginals([2, 3], ways=1)], ids=repr)
-@pytest.mark.parametrize("targets", [None, "one"])
-def test_what_is_no_number_is_answered_with_what_targets_may_be(workload: dm.Workload, targets: Any) -> None:
+def test_what_is_no_number_is_answered_with_what_targets_may_be() -> None:
     said = "targets must be a number or an array of numbers, got (None|text)"
-    for family in ("fitness", "softmax"):
+    workloads = (ASKED, dm.workloads.marginals([2, 3], ways=1))
+    for workload, targets, family in itertools.product(workloads, (None, "one"), ("fitness", "softmax")):
         with pytest.raises(dm.errors.InputTypeError, match=said):
             FAMILIES[family](workload, targets)
     with pytest.raises(dm.errors.InputTypeError, match="targets must be an array of real numbers"):
@@ -228,22 +219,20 @@ def test_what_asks_nothing_is_refused() -> None:
         dm.TotalVariance(dm.Workload([[0, 0], [1, 1]]), [1, 0])
 
 
-@pytest.mark.parametrize(
-    "point", [np.zeros((2, 2)), -np.eye(2), np.full((2, 2), NAN), np.full((2, 2), INF), np.eye(2) * 1e308]
-)
 @pytest.mark.parametrize("family", ["fitness", "privacy first"])
-def test_what_cannot_be_scaled_is_left_for_the_judge(point: Any, family: str) -> None:
+def test_what_cannot_be_scaled_is_left_for_the_judge(family: str) -> None:
     problem = FAMILIES[family]()
-    judged = problem.certify(problem.feasible(point), (np.ones(3), np.ones(3)))
-    assert judged.gap == INF or point[0, 0] == 1e308
+    for point in (np.zeros((2, 2)), -np.eye(2), np.full((2, 2), NAN), np.full((2, 2), INF), np.eye(2) * 1e308):
+        judged = problem.certify(problem.feasible(point), (np.ones(3), np.ones(3)))
+        assert judged.gap == INF or point[0, 0] == 1e308
 
 
-@pytest.mark.parametrize("weights", [[1, -1, 1], [0, 1, 1], [1, NAN, 1], [INF, 1, 1]], ids=str)
-def test_weights_of_design_queries_that_are_no_solution(weights: Any) -> None:
+def test_weights_of_design_queries_that_are_no_solution() -> None:
     problem = dm.QueryWeighting(dm.Workload([[1, 1, 0], [0, 1, 1]]), CELLS)
-    for method in (problem.strategy, problem.strategy_error, problem.mechanism):
-        with pytest.raises(dm.errors.InvalidInputError, match="weights must"):
-            method(weights)
+    for weights in ([1, -1, 1], [0, 1, 1], [1, NAN, 1], [INF, 1, 1]):
+        for method in (problem.strategy, problem.strategy_error, problem.mechanism):
+            with pytest.raises(dm.errors.InvalidInputError, match="weights must"):
+                method(weights)
 
 
 def test_problems_cannot_be_changed() -> None:

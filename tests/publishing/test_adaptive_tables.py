@@ -6,6 +6,7 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ ASKED = [
 ]
 
 
-def chain_of(neighbours: str | None = None) -> object:
+def chain_of(neighbours: str | None = None) -> Any:
     return fast.chain([fast.solve(dm.FitnessForUse(each, 25.0, neighbours=neighbours)).mechanism for each in ASKED])
 
 
@@ -39,26 +40,30 @@ def records(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:2"])
 def test_its_cost_is_the_largest_over_the_branches(neighbours: str | None) -> None:
     chain = chain_of(neighbours)
-    drawn = DrawnChain(chain)  # type: ignore[arg-type]
+    drawn = DrawnChain(chain)
     counts = dm.records.count([[0, 0, 0]] * 9, dm.workloads.marginals([12, 2, 3], ways=3))
     costs = []
     for branch in (0, 1):
-        release = dm.release_chain(chain, counts)  # type: ignore[arg-type]
+        release = dm.release_chain(chain, counts)
         release.advance()
         release.choose(branch)
         ran = [mechanism.dense() for mechanism, _ in release._drawn.ran]
         costs.append(ran[0].stack(*ran[1:]).squared_privacy_cost)
         assert isinstance(release.rho, Fraction) and release.rho == drawn.squared_privacy_cost / 2
     assert float(drawn.squared_privacy_cost) == pytest.approx(max(costs), rel=1e-8)
-    assert drawn.squared_privacy_cost / 2 <= chain.guarantee.rho  # type: ignore[attr-defined]
+    assert drawn.squared_privacy_cost / 2 <= chain.guarantee.rho
 
 
 def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None:
-    release = dm.release_chain(chain_of(), records, rho="1")  # type: ignore[arg-type]
+    release = dm.release_chain(chain_of(), records, rho="1")
     with pytest.raises(dm.errors.ReleaseOrderError, match="advance before"):
         release.publication()
+    total = dm.workloads.union(PEOPLE, {"all": {"age": dm.workloads.total(12)}})
     assert repr(release).startswith("ExactAdaptiveRelease(0 steps run, rho=")
     seen = release.advance()
+    with pytest.raises(dm.errors.InvalidInputError, match="not answered"):
+        release.publication(ASKED[0])
+    assert release.publication(total).estimates("all").shape == (1,)
     first = release.publication()
     assert [*seen] == [*first.tables] == ["age"]
     assert first.rows("age")[0][0] == "age" and next(first.rows("age")[1])[0] == "age ≤ 23"
@@ -73,15 +78,6 @@ def test_tables_by_name_after_every_stage(records: Path, tmp_path: Path) -> None
     assert last.fitted(integer=True).counts("groups").min() >= 0
     last.write(tmp_path / "out")
     assert (tmp_path / "out" / "1_groups.csv").read_text().startswith("age,age from,age to,region,estimate")
-
-
-def test_another_workload_must_be_answered(records: Path) -> None:
-    release = dm.release_chain(chain_of(), records)  # type: ignore[arg-type]
-    release.advance()
-    with pytest.raises(dm.errors.InvalidInputError, match="not answered"):
-        release.publication(ASKED[0])
-    total = dm.workloads.union(PEOPLE, {"all": {"age": dm.workloads.total(12)}})
-    assert release.publication(total).estimates("all").shape == (1,)
 
 
 @pytest.mark.parametrize("branch", [0, 1, 2])
@@ -105,20 +101,15 @@ def test_on_cells_common_parts_need_no_whole_rows(branch: int) -> None:
     assert release.rho <= chain.guarantee.rho
 
 
-@pytest.mark.parametrize(
-    ("message", "options"),
-    [
+def test_bad_input_is_refused_before_records_are_read_and_circles_by_name() -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("takes no rng", {"rng": 1}),
         ("domain must be that of the chain's tables", {"domain": dm.Domain({"age": 3})}),
         ("rho", {"rho": "1/1000000"}),
-    ],
-)
-def test_bad_input_is_refused_before_records_are_read(message: str, options: dict[str, object]) -> None:
-    with pytest.raises(dm.errors.DualmechError, match=message):
-        dm.release_chain(chain_of(), "no-such-file.csv", **options)  # type: ignore[arg-type]
-
-
-def test_circles_are_refused_by_name() -> None:
+    ]
+    for message, options in cases:
+        with pytest.raises(dm.errors.DualmechError, match=message):
+            dm.release_chain(chain_of(), "no-such-file.csv", **options)
     runs = dm.workloads.union({"hour": 8, "day": 2}, {"runs": {"hour": dm.workloads.circular_ranges(8)}})
     pair = [dm.BlockMechanism.of_tables(runs, variance) for variance in (1.0, 2.0)]
     with pytest.raises(dm.errors.InvalidInputError, match="not its waves"):

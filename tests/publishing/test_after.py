@@ -28,12 +28,9 @@ def union(**tables: Any) -> dm.Workload:
     return dm.workloads.union(PEOPLE, tables)
 
 
+ONE_WAY, TWO_WAY = (dm.workloads.marginals(PEOPLE, ways=ways) for ways in (1, 2))
 SERIES: dict[str, tuple[Any, Any, str]] = {
-    "margins, then cells": (
-        dm.workloads.marginals(PEOPLE, ways=1),
-        dm.workloads.marginals(PEOPLE, ways=2),
-        "add-remove",
-    ),
+    "margins, then cells": (ONE_WAY, TWO_WAY, "add-remove"),
     "groups and sums, then values": (
         union(groups={"age": GROUPS, "sex": None}, upto={"age": PREFIX}),
         union(ages={"age": None}, both={"age": GROUPS, "sex": None}),
@@ -116,76 +113,72 @@ def test_what_is_no_release_before_it_is_refused() -> None:
         dm.plan_release(answer, workload=answer.problem.workload, after=first)
 
 
-class TestTheCommand:
-    def specification(self, path: Path, tables: str) -> Path:
-        attributes = "[attributes.age]\nfrom = 0\nto = 5\n[attributes.sex]\nlabels = ['f', 'm']\n"
-        path.write_text(f"title = '{path.stem}'\n{attributes}{tables}")
-        return path
+ATTRIBUTES = "[attributes.age]\nfrom = 0\nto = 5\n[attributes.sex]\nlabels = ['f', 'm']\n[[tables]]\n"
 
-    def test_a_series(self, tmp_path: Path) -> None:
-        """The ledger adds what each release draws, and the statement tells of both."""
-        (tmp_path / "r.csv").write_text("age,sex\n" + "1,f\n4,m\n" * 100)
-        ledger = tmp_path / "ledger.toml"
-        ledger.write_text('limit = "1"\n')
-        one = self.specification(
-            tmp_path / "one.toml", "[[tables]]\nname = 'up to'\nask = { age = 'prefixes' }\nmargin = 20\n"
-        )
-        two = self.specification(tmp_path / "two.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 9\n")
-        first, both = tmp_path / "first", tmp_path / "both"
-        records, plan = tmp_path / "r.csv", tmp_path / "plan.npz"
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "r.csv").write_text("age,sex\n" + "1,f\n4,m\n" * 100)
+    (tmp_path / "ledger.toml").write_text('limit = "1"\n')
+    first = "name = 'up to'\nask = { age = 'prefixes' }\nmargin = 20\n"
+    (tmp_path / "one.toml").write_text(f"title = 'one'\n{ATTRIBUTES}{first}")
+    (tmp_path / "two.toml").write_text(f"title = 'two'\n{ATTRIBUTES}ask = {{ age = 'values' }}\nmargin = 9\n")
+    return tmp_path
+
+
+class TestTheCommand:
+    def begin(self, folder: Path) -> tuple[Any, ...]:
+        """Release `one`, solve `two` after it, and return how that is released then."""
+        records, plan, first = folder / "r.csv", folder / "plan.npz", folder / "first"
+        outputs = []
         for arguments in (
-            ("solve", one, "-o", plan),
-            ("release", records, plan, "-o", first, "--ledger", ledger),
-            ("solve", two, "--after", first, "-o", plan),
+            ("solve", folder / "one.toml", "-o", plan),
+            ("release", records, plan, "-o", first, "--ledger", folder / "ledger.toml"),
+            ("solve", folder / "two.toml", "--after", first, "-o", plan),
         ):
             found = run(*arguments)
             assert found.exit_code == 0, found.exception
-        assert "Released already: rho = " in found.stdout and "1 % more margin of 'age' saves" in found.stdout
-        dry = run("release", records, plan, "--after", first, "--dry-run", "--ledger", ledger)
+            outputs.append(found.stdout)
+        assert "Released already: rho = " in outputs[-1] and "1 % more margin of 'age' saves" in outputs[-1]
+        return "release", records, plan, "--after", first, "--ledger", folder / "ledger.toml"
+
+    def test_a_series(self, folder: Path) -> None:
+        """The ledger adds what each release draws, and the statement tells of both."""
+        later, both = self.begin(folder), folder / "both"
+        dry = run(*later, "--dry-run")
         assert "Together with what was released before: rho = " in dry.stdout and "asked 9" in dry.stdout
-        found = run("release", records, plan, "--after", first, "-o", both, "--ledger", ledger)
+        found = run(*later, "-o", both)
         assert found.exit_code == 0, found.exception
-        published, spent = dm.load_publication(both), Ledger.read(ledger).spent
-        assert published.rho == spent and len(published.parts) == 2
-        for path in (plan, first, both, both / "STATEMENT.md"):
+        published = dm.load_publication(both)
+        assert published.rho == Ledger.read(folder / "ledger.toml").spent and len(published.parts) == 2
+        for path in (folder / "plan.npz", folder / "first", both, both / "STATEMENT.md"):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-        assert run("combine", both, "-o", tmp_path / "x").exit_code == 2  # one alone
+        assert run("combine", both, "-o", folder / "x").exit_code == 2  # one alone
         told = (both / "STATEMENT.md").read_text()
         assert "release 1, one: ρ = " in told and "release 2, two: ρ = " in told
-        refused = run("release", records, plan, "-o", tmp_path / "alone")
+        refused = run("release", folder / "r.csv", folder / "plan.npz", "-o", folder / "alone")
         assert refused.exit_code == 1 and "after must be the earlier release" in str(refused.exception)
-        found = run("solve", one, "-o", tmp_path / "open.npz", "--public")
+        run("solve", folder / "one.toml", "-o", folder / "open.npz", "--public")
         mask = os.umask(0)
         os.umask(mask)
-        assert stat.S_IMODE((tmp_path / "open.npz").stat().st_mode) == 0o666 & ~mask
+        assert stat.S_IMODE((folder / "open.npz").stat().st_mode) == 0o666 & ~mask
 
-    def test_answers_that_disagree_are_paid_for(self, tmp_path: Path) -> None:
+    def test_answers_that_disagree_are_paid_for(self, folder: Path) -> None:
         """The refusal tells noisy answers of the new release: the ledger has its ρ before."""
-        (tmp_path / "r.csv").write_text("age,sex\n" + "1,f\n4,m\n" * 100)
-        (tmp_path / "ledger.toml").write_text("limit = 1\n")
-        one = self.specification(tmp_path / "one.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 20\n")
-        two = self.specification(tmp_path / "two.toml", "[[tables]]\nask = { age = 'values' }\nmargin = 9\n")
-        first, plan, records = tmp_path / "first", tmp_path / "plan.npz", tmp_path / "r.csv"
-        options = ("--ledger", tmp_path / "ledger.toml")
-        for arguments in (
-            ("solve", one, "-o", plan),
-            ("release", records, plan, "-o", first, *options),
-            ("solve", two, "--after", first, "-o", plan),
-        ):
-            assert run(*arguments).exit_code == 0
-        records.write_text("age,sex\n" + "1,f\n" * 5000)
-        refused = run("release", records, plan, "--after", first, "-o", tmp_path / "both", *options)
+        later = self.begin(folder)
+        (folder / "r.csv").write_text("age,sex\n" + "1,f\n" * 5000)
+        refused = run(*later, "-o", folder / "both")
         assert refused.exit_code == 1 and "its rho counts as spent" in str(refused.exception)
-        assert len(Ledger.read(tmp_path / "ledger.toml").releases) == 2 and not (tmp_path / "both").exists()
+        assert len(Ledger.read(folder / "ledger.toml").releases) == 2 and not (folder / "both").exists()
 
-    def test_misuse(self, tmp_path: Path) -> None:
-        one = self.specification(tmp_path / "one.toml", "rho = '1/10'\n[[tables]]\nask = ['age']\nmargin = 20\n")
-        text = one.read_text()
-        one.write_text("rho = '1/10'\n" + text.replace("rho = '1/10'\n", ""))
-        fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)).save(tmp_path / "first.npz")
-        refused = run("solve", one, "--after", tmp_path / "first.npz")
-        assert refused.exit_code != 0 and "leave out rho" in str(refused.exception)
-        refused = run("solve", one, "--after", tmp_path / "first.npz", "--rho", "1/2")
-        assert refused.exit_code != 0 and "--rho belongs to" in str(refused.exception)
-        refused = run("solve", "prefix:4", "--problem", "reuse")
-        assert refused.exit_code != 0 and "needs --after" in str(refused.exception)
+    def test_misuse(self, folder: Path) -> None:
+        (folder / "one.toml").write_text(f"rho = '1/10'\n{ATTRIBUTES}ask = ['age']\nmargin = 20\n")
+        fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)).save(folder / "first.npz")
+        after = (folder / "one.toml", "--after", folder / "first.npz")
+        for line, words in (
+            (after, "leave out rho"),
+            ((*after, "--rho", "1/2"), "--rho belongs to"),
+            (("prefix:4", "--problem", "reuse"), "needs --after"),
+        ):
+            refused = run("solve", *line)
+            assert refused.exit_code != 0 and words in str(refused.exception)

@@ -11,6 +11,7 @@ import pytest
 from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from releases import planned, published, rounded_gaussian
 
 import dualmech as dm
 from dualmech import fast
@@ -18,21 +19,6 @@ from dualmech.publishing.publication import Publication
 from dualmech.publishing.release import plan
 
 PEOPLE = dm.Schema({"age": range(5), "sex": ["f", "m"], "hours": range(3)})
-
-
-def seeded(generator: np.random.Generator) -> Any:
-    """Noise that can be drawn again, for study."""
-
-    def noise(deviation: float, count: int) -> Any:
-        return np.array([int(each) for each in np.rint(generator.normal(0, deviation, count))], dtype=object)
-
-    return noise
-
-
-def drawn(mechanism: object, data: Any, generator: np.random.Generator, workload: Any = None) -> Publication:
-    on_grid, asked = plan(mechanism, workload)
-    answer = mechanism if isinstance(mechanism, dm.Solution) else None
-    return Publication(on_grid, on_grid.draw(data, seeded(generator)), asked, answer)
 
 
 def union(**tables: Any) -> dm.Workload:
@@ -58,7 +44,8 @@ def best(name: str, relation: str) -> Any:
 
 
 def released(name: str, relation: str, x: Any, generator: np.random.Generator) -> Publication:
-    return drawn(best(name, relation).scaled(float(generator.uniform(1, 30))), {(0, 1, 2): x}, generator)
+    mechanism = best(name, relation).scaled(float(generator.uniform(1, 30)))
+    return published(mechanism, {(0, 1, 2): x}, rounded_gaussian(generator))
 
 
 def dense_parts(published: Publication) -> tuple[Any, Any, Any]:
@@ -92,7 +79,7 @@ def least_squares(parts: Any, queries: Any) -> tuple[Any, Any]:
     return fit @ (np.concatenate(answers) * whiten), np.sum(fit**2, axis=1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.sampled_from([*BLOCKS]), min_size=2, max_size=3, unique=True),
     st.sampled_from(RELATIONS),
@@ -136,7 +123,7 @@ def on_matrix(name: str, relation: str, x: Any, generator: np.random.Generator) 
     asked = MATRICES[name]()
     asked = dm.Workload(asked.dense(), asked.names, [name] * asked.shape[0])
     mechanism = best_on_matrix(name, relation).scaled(float(generator.uniform(1, 30)))
-    return drawn(mechanism, x, generator, asked)
+    return published(mechanism, x, rounded_gaussian(generator), asked)
 
 
 @functools.cache
@@ -144,7 +131,7 @@ def best_on_matrix(name: str, relation: str) -> Any:
     return fast.solve(dm.FitnessForUse(MATRICES[name](), 1.0, neighbours=relation, geometry="dense")).mechanism
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.sampled_from([*MATRICES]), min_size=2, max_size=3, unique=True),
     st.sampled_from(RELATIONS[:2]),
@@ -173,10 +160,13 @@ def test_matrices_combine_as_dense_least_squares_does(names: list[str], relation
 
 
 def test_combined_estimates_are_unbiased_and_margins_cover() -> None:
-    generator, x = np.random.default_rng(1), np.full(PEOPLE.shape, 50)
+    noise, x = rounded_gaussian(1), np.full(PEOPLE.shape, 50)
+    plans = [plan(best(name, "replace").scaled(factor)) for name, factor in (("prefixes", 20.0), ("cells", 5.0))]
     truth, missed, inside = np.cumsum(np.full(5, 300.0)), [], []
     for _ in range(300):
-        both = dm.combine(*(released(name, "replace", x, generator) for name in ("prefixes", "cells")))
+        both = dm.combine(
+            *(Publication(on_grid, on_grid.draw({(0, 1, 2): x}, noise), asked) for on_grid, asked in plans)
+        )
         off, margins = both.estimates("ages") - truth, both.margins("ages", 0.9)
         missed.append(off[:4] / np.sqrt(both.variances("ages"))[:4])
         inside.append(np.abs(off[:4]) <= margins[:4])
@@ -222,16 +212,11 @@ class TestFiles:
         assert found.statement() == kept.statement()
 
     def test_with_a_plan(self, tmp_path: Path) -> None:
-        asked = dm.Specification.of(
-            {
-                "title": "Hours",
-                "attributes": {"sex": ["f", "m"], "hours": {"from": 0, "to": 3}},
-                "tables": [{"name": "up to", "ask": {"hours": "prefixes"}, "margin": 20, "derive": ["median"]}],
-            }
-        )
-        plan_of = asked.planned(fast.solve(asked.problem()))
+        table = {"name": "up to", "ask": {"hours": "prefixes"}, "margin": 20, "derive": ["median"]}
+        attributes = {"sex": ["f", "m"], "hours": {"from": 0, "to": 3}}
+        plan_of = planned({"title": "Hours", "attributes": attributes, "tables": [table]})
         data = {(0, 1): np.full((2, 4), 500)}
-        first, second = (drawn(plan_of, data, np.random.default_rng(seed)) for seed in (4, 5))
+        first, second = (published(plan_of, data, rounded_gaussian(seed)) for seed in (4, 5))
         dm.save_publication(first, tmp_path / "first.npz")
         found = dm.load_publication(tmp_path / "first.npz")
         assert found.answer == first.answer is not None
@@ -242,7 +227,7 @@ class TestFiles:
         assert "combine 2 releases" in both.statement() and "release 1, Hours" in both.statement()
 
 
-@pytest.mark.parametrize("ratio", [1e6, 1e13, 1e16, 1e18])
+@pytest.mark.parametrize("ratio", [1e6, 1e18])
 def test_a_total_told_well_beside_noisy_cells(ratio: float) -> None:
     """Rounding of the joint covariance of the cells hid the total, of which variances of 0 and 12 were stated."""
     total = dm.Workload(np.ones((1, 4)), names=["all"], groups=["total"])
@@ -273,57 +258,39 @@ class TestRefused:
         self.refuse("second must have the unit of privacy of first", first, released("cells", "replace", x, generator))
         matrix = on_matrix("cells", "add-remove", np.ones(6), generator)
         self.refuse("second must be of the kind of first", first, matrix)
+        noise = rounded_gaussian(generator)
         asked = dm.workloads.union({"age": 5}, {"ages": ["age"]})
-        elsewhere = drawn(dm.BlockMechanism.of_tables(asked, 9.0), {(0,): np.ones(5)}, generator)
+        elsewhere = published(dm.BlockMechanism.of_tables(asked, 9.0), {(0,): np.ones(5)}, noise)
         self.refuse("second must be of the same attributes", first, elsewhere)
-        other = union(cells=["age", "hours"])
-        others = drawn(dm.BlockMechanism.of_tables(other, 9.0), {(0, 1, 2): x}, generator)
+        others = published(dm.BlockMechanism.of_tables(union(cells=["age", "hours"]), 9.0), {(0, 1, 2): x}, noise)
         self.refuse("second has a table 'cells' that asks other queries than that of first", first, others)
 
-    def test_groups_of_other_queries(self) -> None:
-        generator = np.random.default_rng(7)
-        one, two = (
-            drawn(dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)), np.ones(2), generator, dm.Workload(rows))
-            for rows in ([[1.0, 0.0]], [[1.0, 1.0]])
-        )
-        self.refuse("second has a table 'queries' that asks other queries", one, two)
-
-    def test_cells_of_other_names(self) -> None:
-        generator = np.random.default_rng(9)
-        unnamed, one, two = (
-            drawn(
-                dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)),
-                np.ones(2),
-                generator,
-                dm.Workload(np.eye(2), ["u", "v"], ["g", "g"], cell_names=cells),
-            )
-            for cells in (None, ["a", "b"], ["b", "a"])
-        )
+    def test_groups_of_other_queries_and_cells_of_other_names(self) -> None:
+        pair, noise = dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)), rounded_gaussian(7)
+        asked = [dm.Workload(rows) for rows in ([[1.0, 0.0]], [[1.0, 1.0]])]
+        asked += [
+            dm.Workload(np.eye(2), ["u", "v"], ["g", "g"], cell_names=cells) for cells in (None, ["a", "b"], ["b", "a"])
+        ]
+        left, both, unnamed, one, two = (published(pair, np.ones(2), noise, each) for each in asked)
+        self.refuse("second has a table 'queries' that asks other queries", left, both)
         self.refuse("second must be of the same attributes, values and cells", one, two)
         self.refuse(r"others\[0\] must be of the same attributes, values and cells", unnamed, one, two)
         assert dm.combine(unnamed, one).workload.cell_names == ("a", "b")
 
     def test_other_structures(self) -> None:
-        generator = np.random.default_rng(8)
-        stream = drawn(
-            fast.solve(dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")), np.ones(32), generator
-        )
-        self.refuse(
-            "first must be a release on a matrix or of tables by blocks, got one by a StreamMechanism", stream, stream
-        )
+        problem = dm.FitnessForUse(dm.workloads.prefix(32), 1.0, geometry="stream")
+        stream = published(fast.solve(problem), np.ones(32), rounded_gaussian(8))
+        told = "first must be a release on a matrix or of tables by blocks, got "
+        self.refuse(f"{told}one by a StreamMechanism", stream, stream)
         with pytest.raises(dm.errors.InvalidInputError, match="released must be a release on a matrix"):
             dm.save_publication(stream, "stream.npz")
-
-    def test_adaptive_releases(self) -> None:
         pytest.importorskip("opendp")
         rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 100 * np.eye(2))
         chain = fast.chain([rows, dm.LinearGaussianMechanism(np.eye(4), 100 * np.eye(4))])
         staged = dm.release_chain(chain, [50, 3, 40, 2], rho="1/200")
         staged.advance()
         so_far = staged.publication(dm.Workload(rows.query_matrix))
-        self.refuse(
-            "first must be a release on a matrix or of tables by blocks, got an adaptive release", so_far, so_far
-        )
+        self.refuse(f"{told}an adaptive release", so_far, so_far)
 
     @pytest.mark.parametrize("relation", RELATIONS[1:])
     def test_of_other_records(self, relation: str) -> None:
@@ -334,16 +301,16 @@ class TestRefused:
         rows = (on_matrix(name, "replace", np.full(6, n), generator) for name, n in (("cells", 3), ("all", 4)))
         self.refuse("first and second must be of the same records", *rows)
 
-    @pytest.mark.parametrize("change", ["squared_privacy_cost", "exact", "measured", "combined"])
-    def test_files_that_say_what_cannot_be(self, change: str, tmp_path: Path) -> None:
+    def test_files_that_say_what_cannot_be(self, tmp_path: Path) -> None:
         kept = on_matrix("cells", "add-remove", np.ones(6), np.random.default_rng(10))
         dm.save_publication(kept, tmp_path / "kept.npz")
         arrays = dict(np.load(tmp_path / "kept.npz"))
         del arrays["digest"]
         wrong = {"squared_privacy_cost": "1/1000000", "exact": 9, "measured": np.ones(5), "combined": "[3]"}
-        np.savez(tmp_path / "wrong.npz", **(arrays | {change: np.array(wrong[change])}))
-        with pytest.raises(dm.errors.FileFormatError, match=change):
-            dm.load_publication(tmp_path / "wrong.npz")
+        for change, value in wrong.items():
+            np.savez(tmp_path / "wrong.npz", **(arrays | {change: np.array(value)}))
+            with pytest.raises(dm.errors.FileFormatError, match=change):
+                dm.load_publication(tmp_path / "wrong.npz")
 
 
 class TestCommand:
@@ -384,8 +351,7 @@ class TestCommand:
         pytest.importorskip("opendp")
         (tmp_path / "r.csv").write_text("day\n" + "3\n5\n" * 20)
         table = {"name": "up to", "ask": {"day": "prefixes"}, "variance": 9}
-        asked = dm.Specification.of({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]})
-        asked.planned(fast.solve(asked.problem())).save(tmp_path / "plan.npz")
+        planned({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]}).save(tmp_path / "plan.npz")
         found = run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert found.exit_code == 0, found.exception
         assert not (tmp_path / "out" / "release.npz").exists()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releases import planned
 
 import dualmech as dm
 from dualmech import fast
@@ -32,7 +33,7 @@ TABLES: list[dict[str, Any]] = [
 COUNTS = np.array([[30, 20, 50, 80, 60, 40, 20, 10, 5, 5], [5, 10, 10, 30, 60, 90, 110, 60, 20, 5]])
 
 
-def planned(geometry: str = "blocks") -> dm.Solution:
+def solved(geometry: str = "blocks") -> dm.Solution:
     asked = dm.Specification.of({"attributes": ATTRIBUTES, "tables": TABLES})
     problem = asked.problem()
     if geometry != problem.geometry.name:
@@ -53,17 +54,19 @@ def truths() -> dict[tuple[str, str], list[Any]]:
     }
 
 
-def data(answer: dm.Solution) -> Any:
-    return COUNTS.ravel() if answer.problem.geometry.name == "dense" else {(0, 1): COUNTS}
+def data(answer: dm.Solution | None, counts: Any = COUNTS) -> Any:
+    assert answer is not None
+    dense = answer.problem.geometry.name == "dense"
+    return counts.ravel() if dense else {tuple(range(counts.ndim)): counts}
 
 
 @pytest.mark.parametrize("geometry", ["blocks", "dense"])
 @pytest.mark.parametrize("draws", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_intervals_hold_at_their_level(geometry: str, draws: int) -> None:
-    plan = dm.plan_release(planned(geometry))
+    plan = dm.plan_release(solved(geometry))
     inside: dict[tuple[str, str], list[int]] = {}
     for _ in range(draws):
-        released = plan.draw(data(plan.answer))  # type: ignore[arg-type]
+        released = plan.draw(data(plan.answer))
         for (table, kind), true in truths().items():
             for row, value in zip(released.derived(table, kind, level=0.9)[1], true, strict=True):
                 if table == "up to":
@@ -80,7 +83,7 @@ def test_intervals_hold_at_their_level(geometry: str, draws: int) -> None:
 
 
 def test_numbers_follow_from_the_tables() -> None:
-    answer = planned()
+    answer = solved()
     released = dm.release(answer, data(answer))
     worked = released.estimates("worked")
     heading, rows = released.derived("worked", "mean")
@@ -101,15 +104,14 @@ def test_numbers_follow_from_the_tables() -> None:
 def test_both_geometries_say_the_same() -> None:
     widths = []
     for geometry in ("blocks", "dense"):
-        answer = planned(geometry)
-        plan = dm.plan_release(answer)
-        found = [plan.draw(data(answer)).derived("worked", "mean")[1][0] for _ in range(3)]
+        plan = dm.plan_release(solved(geometry))
+        found = [plan.draw(data(plan.answer)).derived("worked", "mean")[1][0] for _ in range(3)]
         widths.append(np.mean([row[-1] - row[-2] for row in found]))
     assert widths[0] == pytest.approx(widths[1], rel=0.2)
 
 
 def test_files_and_statement(tmp_path: Path) -> None:
-    answer = planned()
+    answer = solved()
     released = dm.release(answer, data(answer))
     names = released.write(tmp_path / "out")
     assert "2_worked_mean.csv" in names and {path.name for path in (tmp_path / "out").iterdir()} == {*names}
@@ -127,7 +129,7 @@ def test_a_denominator_that_may_be_nothing_leaves_the_interval_open() -> None:
     one = np.ones(1)
     below, above = fieller(one, 0 * one, [one, one, 2 * one], one, 1.96)
     assert below[0] == -np.inf and above[0] == np.inf
-    answer = planned()
+    answer = solved()
     released = dm.release(answer, {(0, 1): np.zeros((2, 10), dtype=int)})
     _, rows = released.derived("worked", "mean", level=1 - 1e-9)
     assert all(row[-1] == np.inf for row in rows)
@@ -156,8 +158,7 @@ def test_fieller_by_its_definition(size: int) -> None:
         assert np.all(np.isfinite(offs)) or size == 20
 
 
-@pytest.mark.parametrize("geometry", ["blocks", "dense"])
-@pytest.mark.parametrize("records", [10**8, 10**9, 10**12, 10**14])
+@pytest.mark.parametrize(("geometry", "records"), [("blocks", 10**8), ("dense", 10**9), ("blocks", 10**14)])
 def test_intervals_of_many_records_hold_at_their_level(geometry: str, records: int) -> None:
     """The discriminant of a quadratic equation, as a difference of squares, has no correct digit there."""
     tables = [{"name": "t", "ask": ["sex"], "variance": 4, "derive": ["share"]}]
@@ -167,16 +168,14 @@ def test_intervals_of_many_records_hold_at_their_level(geometry: str, records: i
     counts = np.array([records * 3 // 10, records - records * 3 // 10])
     true, inside, draws = Fraction(int(counts[0]), records), 0, 60
     for _ in range(draws):
-        released = plan.draw(counts if geometry == "dense" else {(0,): counts})
-        row = released.derived("t", "share", level=0.9)[1][0]
+        row = plan.draw(data(plan.answer, counts)).derived("t", "share", level=0.9)[1][0]
         inside += Fraction(row[-2]) <= true <= Fraction(row[-1])
         assert row[-2] < row[-1]
     assert inside / draws >= 0.9 - 6 * math.sqrt(0.9 * 0.1 / draws)
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
+def test_what_is_refused() -> None:
+    for changed, told in (
         (
             {"ask": {"hours": "prefixes"}, "derive": ["mean"]},
             "the mean needs a table that asks of one attribute its sum",
@@ -186,49 +185,37 @@ def test_intervals_of_many_records_hold_at_their_level(geometry: str, records: i
         ({"ask": {"hours": ["0..3", "4..5"]}, "derive": ["share"]}, "the share needs a table that asks the values"),
         ({"ask": ["hours"], "derive": ["mode"]}, "derive must be one of share, mean, median"),
         ({"ask": ["hours"], "derive": "share"}, "derive"),
-    ],
-)
-def test_what_is_refused(changed: dict[str, Any], told: str) -> None:
-    tables = [{"name": "t", "margin": 10, **changed}]
-    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError)) as caught:
-        dm.Specification.of({"attributes": ATTRIBUTES, "tables": tables})
-    assert told in str(caught.value)
+        (TABLES[0] | {"expected": 0}, "expected must be positive"),
+        (TABLES[0] | {"expected": 9, "derive": []}, "expected is for"),
+        (TABLES[2] | {"derive": ["quantile 1.5"]}, "must lie strictly"),
+        (TABLES[2] | {"derive": ["quantile x"]}, "must be"),
+        (TABLES[2] | {"derive": ["quantil 0.9"]}, "derive must be one of"),
+    ):
+        table = changed if "name" in changed else {"name": "t", "margin": 10, **changed}
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError)) as caught:
+            dm.Specification.of({"attributes": ATTRIBUTES, "tables": [table]})
+        assert told in str(caught.value), changed
 
 
-def test_missing_values_are_in_no_mean() -> None:
-    attributes = {"hours": {"from": 1, "to": 3, "missing": ""}}
-    tables = [{"name": "t", "ask": {"hours": ["sum", "1..3", "total"]}, "variance": 1e-2, "derive": ["mean"]}]
-    asked = dm.Specification.of({"attributes": attributes, "tables": tables})
-    answer = asked.planned(fast.solve(asked.problem()))
-    released = dm.release(
-        answer,
-        {(0,): np.array([100, 0, 100, 700])}
-        if answer.problem.geometry.name == "blocks"
-        else np.array([100, 0, 100, 700]),
-    )
+def test_missing_values_are_in_no_mean_and_the_median_of_a_stream() -> None:
+    table: dict[str, Any] = {"ask": {"hours": ["sum", "1..3", "total"]}, "variance": 1e-2, "derive": ["mean"]}
+    attributes: dict[str, Any] = {"hours": {"from": 1, "to": 3, "missing": ""}}
+    answer = planned({"attributes": attributes, "tables": [table | {"name": "t"}]})
+    released = dm.release(answer, data(answer, np.array([100, 0, 100, 700])))
     assert released.derived("t", "mean")[1][0][0] == pytest.approx(2.0, abs=0.05)
-
-
-def test_the_median_of_a_stream() -> None:
-    tables = [{"name": "t", "ask": {"day": "prefixes"}, "variance": 25, "derive": ["median", "share"]}]
-    tables[0]["derive"] = ["median"]
-    asked = dm.Specification.of({"attributes": {"day": {"from": 1, "to": 200}}, "tables": tables})
-    answer = asked.planned(fast.solve(asked.problem()))
-    released = dm.release(answer, np.full(200, 1000))
+    table = {"name": "t", "ask": {"day": "prefixes"}, "variance": 25, "derive": ["median"]}
+    released = dm.release(
+        planned({"attributes": {"day": {"from": 1, "to": 200}}, "tables": [table]}), np.full(200, 1000)
+    )
     ((median, low, high),) = released.derived("t", "median")[1]
     assert int(low) <= 100 <= int(high) and int(low) <= int(median) <= int(high) and int(high) - int(low) < 5
 
 
 def test_shares_have_the_names_of_the_table_and_totals_have_none() -> None:
     attributes = {"dest": {"labels": ["a", "b", "c"], "groups": {"half": {"one": ["a"], "two": ["b", "c"]}}}}
-    tables = [
-        {"name": "t", "ask": {"dest": ["half", "values", "total"]}, "variance": 4},
-        {"total": True, "variance": 4},
-    ]
-    asked = dm.Specification.of({"attributes": attributes, "tables": tables})
-    answer = asked.planned(fast.solve(asked.problem()))
-    counts = np.array([500, 300, 200])
-    released = dm.release(answer, counts if answer.problem.geometry.name == "dense" else {(0,): counts})
+    table = {"name": "t", "ask": {"dest": ["half", "values", "total"]}, "variance": 4}
+    answer = planned({"attributes": attributes, "tables": [table, {"total": True, "variance": 4}]})
+    released = dm.release(answer, data(answer, np.array([500, 300, 200])))
     _, rows = released.derived("t", "share")
     assert [row[0] for row in rows] == ["one", "two", "a", "b", "c", "any dest"]
     assert [row[1] for row in rows] == pytest.approx([0.5, 0.5, 0.5, 0.3, 0.2, 1.0], abs=0.02)
@@ -237,13 +224,8 @@ def test_shares_have_the_names_of_the_table_and_totals_have_none() -> None:
 
 
 def test_noise_that_cannot_tell_them_is_named() -> None:
-    domain = dm.Domain({"a": 4, "b": 3})
-    split = fast.solve(
-        dm.FitnessForUse(
-            dm.workloads.query_tables(domain, {"a": dm.workloads.prefix(4)}, ways=(1, 2)), 1.0, geometry="split"
-        ),
-        tol=1e-4,
-    )
+    ages = dm.workloads.query_tables(dm.Domain({"a": 4, "b": 3}), {"a": dm.workloads.prefix(4)}, ways=(1, 2))
+    split = fast.solve(dm.FitnessForUse(ages, 1.0, geometry="split"), tol=1e-4)
     tables = {(0,): np.full(4, 3), (1,): np.full(3, 4), (0, 1): np.ones((4, 3), dtype=int)}
     with pytest.raises(dm.errors.InvalidInputError, match="a SplitMechanism does not answer combinations"):
         dm.release(split, tables).derived("a", "median")
@@ -255,8 +237,8 @@ def test_noise_that_cannot_tell_them_is_named() -> None:
 @pytest.mark.parametrize("geometry", ["blocks", "dense"])
 def test_no_interval_goes_further_than_the_plan_says(geometry: str) -> None:
     """Of values that a mean or a share can have, where the denominator comes out as expected, or larger."""
-    plan = dm.plan_release(planned(geometry))
-    released, checked = plan.draw(data(plan.answer)), 0  # type: ignore[arg-type]
+    plan = dm.plan_release(solved(geometry))
+    released, checked = plan.draw(data(plan.answer)), 0
     for table, kind, ends in (("worked", "mean", (0, 9)), ("worked", "share", (0, 1)), ("sexes", "share", (0, 1))):
         for count in (100, 250, 500):
             most = farthest(plan, table, kind, count, level=0.9)
@@ -274,8 +256,7 @@ def test_no_interval_goes_further_than_the_plan_says(geometry: str) -> None:
 
 def test_what_is_expected_is_said_and_marked(tmp_path: Path) -> None:
     tables = [TABLES[0] | {"expected": 600}, TABLES[1] | {"expected": 300}, TABLES[2]]
-    asked = dm.Specification.of({"attributes": ATTRIBUTES, "tables": tables})
-    answer = asked.planned(fast.solve(asked.problem()))
+    answer = planned({"attributes": ATTRIBUTES, "tables": tables})
     plan = dm.plan_release(answer)
     (said,) = (line for line in plan.lines() if "the mean is within" in line)
     most = farthest(plan, "worked", "mean", 300)
@@ -286,16 +267,3 @@ def test_what_is_expected_is_said_and_marked(tmp_path: Path) -> None:
     assert f"the mean is within {farthest(plan, 'worked', 'mean', 300, 0.5):.4g} where" in narrow and most > 0
     assert f"- worked: {said.strip()}" in text and "- sexes: the share is within" in text
     assert (tmp_path / "tables" / "3_up_to_quantile_0.9.csv").exists()
-    for wrong, told in (
-        ({"expected": 0}, "expected must be positive"),
-        ({"expected": 9, "derive": []}, "expected is for"),
-    ):
-        with pytest.raises(dm.errors.InvalidInputError, match=told):
-            dm.Specification.of({"attributes": ATTRIBUTES, "tables": [TABLES[0] | wrong]})
-    for kind, told in (
-        ("quantile 1.5", "must lie strictly"),
-        ("quantile x", "must be"),
-        ("quantil 0.9", "derive must be one of"),
-    ):
-        with pytest.raises(dm.errors.InvalidInputError, match=told):
-            dm.Specification.of({"attributes": ATTRIBUTES, "tables": [TABLES[2] | {"derive": [kind]}]})

@@ -80,38 +80,27 @@ class TestContradictions:
         change(parts)
         return arrays | {"combined": np.array(json.dumps(parts))}
 
-    def with_rho(self, rho: str, parts: list[Any]) -> None:
-        parts[0]["rho"] = rho
-
-    def test_parts_add_up(self, folder: Path) -> None:
-        """Else a combination with it would print half of the true ρ."""
-        for rho in ("1/1000", "-1/1000", "0"):
-            arrays = self.parts(folder, functools.partial(self.with_rho, rho))
-            refused(folder, arrays, "add up|must be positive")
-        refused(folder, self.parts(folder, lambda parts: parts.pop()), "add up")
-
-    def test_parts_publish_known_tables(self, folder: Path) -> None:
-        refused(folder, self.parts(folder, lambda parts: parts[0].update(tables=["x"])), "tables of the workload")
-
-    def test_parts_are_several_releases(self, folder: Path) -> None:
-        """The same noise twice would count as independent noise; a digest that is none is that of no release."""
-        refused(
-            folder, self.parts(folder, lambda parts: parts[0].update(digest=parts[1]["digest"])), "each of them once"
-        )
-        refused(folder, self.parts(folder, lambda parts: parts[0].update(digest="")), "must be a SHA-256")
-
-    def test_parts_are_of_the_same_records(self, folder: Path) -> None:
-        records: dict[str, Any] = {"count": "n", "ignore": [], "persons": None}
-        refused(folder, self.parts(folder, lambda parts: parts[1].update(records=records)), "'n' as column of counts")
-
-    def test_parts_truncate_nothing(self, folder: Path) -> None:
+    def test_parts(self, folder: Path) -> None:
+        """Else a combination with it would print half of the true ρ, or count the same noise twice as independent."""
         bound = {"person": "p", "at_most": 1, "per": "", "check": False, "groups": None}
-        records: dict[str, Any] = {"count": None, "ignore": [], "persons": bound}
-        refused(folder, self.parts(folder, lambda parts: parts[0].update(records=records)), "count all records")
+        counted: dict[str, Any] = {"count": "n", "ignore": [], "persons": None}
+        cases: list[tuple[Callable[[list[Any]], object], str]] = [
+            (lambda parts: parts[0].update(rho="1/1000"), "add up"),
+            (lambda parts: parts[0].update(rho="-1/1000"), "add up|must be positive"),
+            (lambda parts: parts[0].update(rho="0"), "add up|must be positive"),
+            (lambda parts: parts.pop(), "add up"),
+            (lambda parts: parts[0].update(tables=["x"]), "tables of the workload"),
+            (lambda parts: parts[0].update(digest=parts[1]["digest"]), "each of them once"),
+            (lambda parts: parts[0].update(digest=""), "must be a SHA-256"),
+            (lambda parts: parts[1].update(records=counted), "'n' as column of counts"),
+            (lambda parts: parts[0].update(records=counted | {"count": None, "persons": bound}), "count all records"),
+        ]
+        for change, told in cases:
+            refused(folder, self.parts(folder, change), told)
 
-    @pytest.mark.parametrize("exact", [1, 4])
-    def test_exact_rows_have_no_noise(self, exact: int, folder: Path) -> None:
-        refused(folder, written("rows", folder) | {"exact": np.array(exact)}, "exact must be the number of rows")
+    def test_exact_rows_have_no_noise(self, folder: Path) -> None:
+        for exact in (1, 4):
+            refused(folder, written("rows", folder) | {"exact": np.array(exact)}, "exact must be the number of rows")
 
     def test_costs_are_the_mechanisms(self, folder: Path) -> None:
         for kind in KINDS:
@@ -143,25 +132,22 @@ class TestContradictions:
         )
         refused(folder, {key: value for key, value in arrays.items() if key != "records"}, "needs the array 'records'")
 
-    @pytest.mark.parametrize(
-        ("changed", "told"),
-        [
+    def test_specifications_of_other_plans(self, folder: Path) -> None:
+        """In the file of a publication, and in the file of a plan."""
+        arrays = written("tables", folder)
+        plan().save(folder / "plan.npz")
+        planned = dict(np.load(folder / "plan.npz"))
+        del planned["digest"]
+        for changed, told in (
             ({"neighbours": "add-remove:3"}, "must protect the neighbours of the specification"),
             ({"records": {"person": "p", "at_most": 3}}, "must protect the neighbours of the specification"),
             ({"tables": [{"name": "sexes", "ask": ["sex"], "variance": 16}]}, "must be to the tables of this spec"),
-        ],
-    )
-    def test_specifications_of_other_plans(self, changed: dict[str, Any], told: str, folder: Path) -> None:
-        """In the file of a publication, and in the file of a plan."""
-        arrays = written("tables", folder)
-        other = json.dumps(json.loads(str(arrays["answer.asked.specification"])) | changed)
-        refused(folder, arrays | {"answer.asked.specification": np.array(other)}, told)
-        plan().save(folder / "plan.npz")
-        arrays = dict(np.load(folder / "plan.npz"))
-        del arrays["digest"]
-        np.savez(folder / "forged.npz", **(arrays | {"asked.specification": np.array(other)}))
-        with pytest.raises(dm.errors.InvalidInputError, match=told):
-            dm.plan_release(dm.load(folder / "forged.npz")).declaring(COUNTS).unit  # noqa: B018
+        ):
+            other = np.array(json.dumps(json.loads(str(arrays["answer.asked.specification"])) | changed))
+            refused(folder, arrays | {"answer.asked.specification": other}, told)
+            np.savez(folder / "forged.npz", **(planned | {"asked.specification": other}))
+            with pytest.raises(dm.errors.InvalidInputError, match=told):
+                dm.plan_release(dm.load(folder / "forged.npz")).declaring(COUNTS).unit  # noqa: B018
 
     def test_the_first_version_reads(self, folder: Path) -> None:
         for kind in KINDS:
@@ -175,35 +161,23 @@ class TestContradictions:
 
 
 NUMBERS = ("x", "inf", "nan", "1/0", "1e999", "1e30000000", "-1", "", "0", "1/2", "9" * 5000)
-TEXTS = (
-    "",
-    "[" * 100_000,
-    "{}",
-    "[3]",
-    "[[]]",
-    '[{"rho": 1}]',
-    "null",
-    '[{"rho":"1","tables":3,"digest":"","terms":{}}]',
-)
+LIST = '[{"rho":"1","tables":3,"digest":"","terms":{}}]'
+TEXTS = ("", "[" * 100_000, "{}", "[3]", "[[]]", '[{"rho": 1}]', "null", LIST)
+PERSONS = '{"count":null,"ignore":[],"persons":{"person":1}}'
+WRONG: dict[str, tuple[Any, ...]] = {
+    "squared_privacy_cost": (*NUMBERS, 0.5, -1, np.nan),
+    "exact": (np.nan, np.inf, -1, 99, 0.5, "x", [1, 2], 2**62),
+    "combined": (*TEXTS, 3),
+    "records": (*TEXTS, '{"count":3,"ignore":[],"persons":null}', PERSONS),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("squared_privacy_cost", [*NUMBERS, 0.5, -1, np.nan]),
-        ("exact", [np.nan, np.inf, -1, 99, 0.5, "x", [1, 2], 2**62]),
-        ("combined", [*TEXTS, 3]),
-        (
-            "records",
-            [*TEXTS, '{"count":3,"ignore":[],"persons":null}', '{"count":null,"ignore":[],"persons":{"person":1}}'],
-        ),
-    ],
-)
-def test_every_error_is_typed(kind: str, name: str, values: list[Any], folder: Path) -> None:
-    for value in values:
-        with contextlib.suppress(dm.errors.FileFormatError):
-            read(folder, written(kind, folder) | {name: np.array(value)})
+def test_every_error_is_typed(kind: str, folder: Path) -> None:
+    for name, values in WRONG.items():
+        for value in values:
+            with contextlib.suppress(dm.errors.FileFormatError):
+                read(folder, written(kind, folder) | {name: np.array(value)})
 
 
 @settings(max_examples=150, deadline=None)

@@ -73,13 +73,12 @@ def test_possible_cells_are_those_that_no_box_has(boxes: int, first: int, second
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace", "replace within sex", "contributions:age:1:2"])
 def test_a_matrix_protects_nobody_who_cannot_be(neighbours: str) -> None:
-    """It costs no more than with all cells, and the statement has the words of the rule."""
-    asked = specified(neighbours=neighbours, tables=TABLES[:2])
-    own = asked.problem()
+    """It costs no more than with all cells, and less where records are replaced; the plan has the words of the rule."""
+    own, anyone = (specified(neighbours=neighbours, tables=TABLES[:2], never=never).problem() for never in (NEVER, []))
     assert own.geometry.name == "dense"
-    anyone = dm.Specification.of({"attributes": ATTRIBUTES, "tables": TABLES[:2], "neighbours": neighbours}).problem()
-    answer = fast.solve(own, tol=1e-5)
-    assert answer.certificate.interval[0] <= fast.solve(anyone).certificate.interval[1]
+    answer, others = fast.solve(own, tol=1e-5), fast.solve(anyone)
+    assert answer.certificate.interval[0] <= others.certificate.interval[1]
+    assert neighbours != "replace" or answer.certificate.interval[1] < others.certificate.interval[0]
     planned = dm.plan_release(answer)
     assert planned.relation == str(dm.neighbours.Relation.of(neighbours))
     assert planned.neighbours == dm.neighbours.Relation.of(neighbours).words
@@ -94,14 +93,6 @@ def test_both_layers_prove_the_same_optimum(neighbours: str) -> None:
     assert max(low) <= min(high)
     if neighbours != "add-remove":  # of women alone some differ, by 2 in what both counts are apart
         assert max(low) <= 1.0 <= min(high)
-
-
-def test_replaced_records_cost_less_where_some_cells_cannot_be() -> None:
-    asked, anyone = (
-        dm.Specification.of({"attributes": ATTRIBUTES, "tables": TABLES[:2], "neighbours": "replace"} | own).problem()
-        for own in ({"never": NEVER}, {})
-    )
-    assert fast.solve(asked).certificate.interval[1] < fast.solve(anyone).certificate.interval[0]
 
 
 @pytest.mark.parametrize("geometry", ["auto", "blocks"])
@@ -155,31 +146,28 @@ class TestRecordsThatCannotBe:
             planned.draw(tables)
 
 
-@pytest.mark.parametrize(
-    ("never", "told"),
-    [
+def test_refusals() -> None:
+    for never, told in (
         ([{"sx": "m"}], "did you mean sex"),
-        ([{"sex": "male"}], "never: 'male' in column 'sex'|never: .*'male'"),
+        ([{"sex": "male"}], "never: .*'male'"),
         ({"sex": "m"}, "never must be a sequence"),
         (["m"], "never must be a mapping|never must map"),
         ([{}], "not every record has"),
         ([{"sex": ["m", "f"]}], "not every record has"),
-    ],
-)
-def test_refusals(never: Any, told: str) -> None:
-    with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=told):
-        specified(never=never)
+    ):
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=told):
+            specified(never=never)
 
 
 def test_large_attributes_are_not_written_out() -> None:
-    """A table of a million values asks no matrix of their values, nor do its other attributes."""
+    """A table of 100,000 values asks no matrix of their values, nor do its other attributes."""
     schema = dm.Schema(
-        {"place": 10**6, "sex": ["m", "f"], "pregnant": ["no", "yes"]}, [{"sex": "m", "pregnant": "yes"}]
+        {"place": 10**5, "sex": ["m", "f"], "pregnant": ["no", "yes"]}, [{"sex": "m", "pregnant": "yes"}]
     )
     asked = dm.workloads.marginals(schema, sets=[["place"], ["sex", "pregnant"]])
     places, both = published_tables(asked)
     assert not np.any(places.empty) and np.argwhere(both.empty).tolist() == [[0, 1]]
-    codes = dm.Schema({"place": 10**6, "sex": ["m", "f"]}, [{"place": "5", "sex": "m"}])
+    codes = dm.Schema({"place": 10**5, "sex": ["m", "f"]}, [{"place": "5", "sex": "m"}])
     (table,) = published_tables(dm.workloads.marginals(codes, sets=[["place", "sex"]]))
     assert np.argwhere(table.empty).tolist() == [[5, 0]]
 

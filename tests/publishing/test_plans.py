@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from commanded import run
-from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
@@ -87,19 +86,18 @@ class TestPlan:
 
 
 class TestCounts:
-    @pytest.mark.parametrize(
-        "problem",
-        [
+    def test_vectors_hold_counts(self) -> None:
+        pytest.importorskip("opendp")
+        product = dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2))
+        for problem in (
             dm.FitnessForUse(dm.workloads.prefix(4), 4.0),
             dm.FitnessForUse(dm.workloads.prefix(4), 4.0, geometry="stream"),
-            dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.prefix(2)), 4.0),
-        ],
-    )
-    @pytest.mark.parametrize(("wrong", "told"), [(-1, "none of them negative, got -1"), (0.5, "whole numbers")])
-    def test_vectors_hold_counts(self, problem: Any, wrong: float, told: str) -> None:
-        pytest.importorskip("opendp")
-        with pytest.raises(dm.errors.InvalidInputError, match=told):
-            dm.release(fast.solve(problem), [3, wrong, 2, 4])
+            dm.FitnessForUse(product, 4.0),
+        ):
+            answer = fast.solve(problem)
+            for wrong, told in ((-1, "none of them negative, got -1"), (0.5, "whole numbers")):
+                with pytest.raises(dm.errors.InvalidInputError, match=told):
+                    dm.release(answer, [3, wrong, 2, 4])
 
     def test_tables_hold_counts_even_where_their_sums_would(self) -> None:
         pytest.importorskip("opendp")
@@ -127,18 +125,16 @@ class TestUnbounded:
             dm.plan_release(answer, rho=1e6)
             dm.plan_release(answer.mechanism.scaled(1e4), workload=dm.workloads.prefix(4))
 
-    def test_releases_and_chains_are_refused_before_records_are_read(self) -> None:
-        cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
-            dm.release(cells, "no such file.csv", workload=dm.workloads.identity(4))
-        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
-            dm.release_chain(fast.chain([cells, cells]), "no such file.csv")
-
-    def test_they_run_where_the_limit_allows_it(self) -> None:
+    def test_releases_and_chains_are_refused_before_records_are_read_unless_the_limit_allows_it(self) -> None:
         pytest.importorskip("opendp")
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        assert dm.release(cells, np.ones(4), workload=dm.workloads.identity(4), rho=6000).rho > 100
-        assert dm.release_chain(fast.chain([cells, cells]), np.ones(4), rho=6000).rho > 100
+        chain, asked = fast.chain([cells, cells]), dm.workloads.identity(4)
+        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
+            dm.release(cells, "no such file.csv", workload=asked)
+        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
+            dm.release_chain(chain, "no such file.csv")
+        assert dm.release(cells, np.ones(4), workload=asked, rho=6000).rho > 100
+        assert dm.release_chain(chain, np.ones(4), rho=6000).rho > 100
 
     def test_a_rho_of_100_needs_no_limit(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2) / 199)
@@ -153,12 +149,9 @@ class TestDryRun:
         (tmp_path / "records.csv").write_text("sex,age\nnobody can read this\n")
         return tmp_path
 
-    def run(self, *arguments: object) -> Result:
-        return run("release", *arguments)
-
     def test_it_says_what_would_be_spent(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(publication, "require_sampler", no_sampler)
-        found = self.run(folder / "records.csv", folder / "plan.npz", "--dry-run")
+        found = run("release", folder / "records.csv", folder / "plan.npz", "--dry-run")
         planned = dm.plan_release(dm.load(folder / "plan.npz"))
         assert found.exit_code == 0 and not (folder / "out").exists()
         for words in (
@@ -184,15 +177,15 @@ class TestDryRun:
             (("records.csv", "plan.npz", "--dry-run", "-o", "out"), "--output is not for --dry-run"),
         ):
             placed = [str(folder / each) if each.endswith((".csv", ".npz", "out")) else each for each in arguments]
-            found = self.run(*placed)
+            found = run("release", *placed)
             assert found.exit_code != 0 and told in str(found.exception or found.output), arguments
 
     def test_a_large_rho_is_one_line_on_standard_error(self, folder: Path) -> None:
-        found = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run")
+        found = run("release", folder / "records.csv", folder / "sharp.npz", "--dry-run")
         assert isinstance(found.exception, dm.errors.InvalidInputError) and "\n" not in str(found.exception)
         assert "protects next to nothing" in str(found.exception) and "--rho" in str(found.exception)
         (folder / "few.csv").write_text("sex,age\nf,1\n")
-        found = self.run(folder / "few.csv", folder / "sharp.npz", "-o", folder / "out")
+        found = run("release", folder / "few.csv", folder / "sharp.npz", "-o", folder / "out")
         assert isinstance(found.exception, dm.errors.InvalidInputError) and not (folder / "out").exists()
-        bounded = self.run(folder / "records.csv", folder / "sharp.npz", "--dry-run", "--rho", "1e9")
+        bounded = run("release", folder / "records.csv", folder / "sharp.npz", "--dry-run", "--rho", "1e9")
         assert bounded.exit_code == 0 and "next to nothing" not in bounded.stderr

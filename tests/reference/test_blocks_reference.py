@@ -23,11 +23,11 @@ WORKLOADS = {
 KINDS = (dm.FitnessForUse, dm.TotalVariance)
 
 
-@pytest.mark.parametrize("relation", ["add-remove:3", "replace"])
-@pytest.mark.parametrize("asked", WORKLOADS.values(), ids=[*WORKLOADS])
-@pytest.mark.parametrize("kind", KINDS, ids=["fitness", "variance"])
-def test_statements_and_answers_agree_with_the_judge(kind: Any, asked: dm.Workload, relation: str) -> None:
-    problem = kind(asked, 2.0, geometry="blocks", neighbours=relation)
+@pytest.mark.parametrize(("kind", "relation"), [(0, "add-remove:3"), (1, "replace")])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_statements_and_answers_agree_with_the_judge(name: str, kind: int, relation: str) -> None:
+    family: Any = KINDS[(kind + list(WORKLOADS).index(name)) % 2]  # each rule with both families, in turn
+    problem = family(WORKLOADS[name], 2.0, geometry="blocks", neighbours=relation)
     best = fast.solve(problem, tol=1e-6)
     for formulation in reference.blocks.FORMULATION_NAMES:
         answer = reference.solve(problem, formulation=formulation)

@@ -80,26 +80,25 @@ class TestJudge:
         assert problem.certify(half, np.ones((2, 1, 1)) * np.eye(2)).violation == pytest.approx(1, rel=1e-6)
         assert problem.certify(problem.feasible(half), np.ones((2, 1, 1)) * np.eye(2)).feasible
 
-    @pytest.mark.parametrize("power", [10, 20, 26])
-    def test_rounding_of_ill_conditioned_rows_is_stated(self, power: int) -> None:
+    def test_rounding_of_ill_conditioned_rows_is_stated(self) -> None:
         # b = 3 r_1 - 2 r_2 exactly, with r_1 and r_2 nearly parallel; the optimum is 16.
-        small, common = 2.0**-power * np.array([1, 5, -1.0]), np.array([1.0, 2, 3])
-        close = dm.LinearGaussianMechanism([common + 2 * small, common + 3 * small], [[2, 0.5], [0.5, 1]])
-        other = dm.LinearGaussianMechanism(np.array([common, [0.0, 1, 1]]), np.diag([2.0, 3]))
-        problem = dm.CommonMechanism([close, other], basis=[common])
-        judged = problem.certify(problem.feasible([[16.0]]), [[[1.0]], [[0.0]]])
-        assert judged.interval[0] <= 16 <= judged.interval[1]
-        assert judged.resolution < 1e-13 * 2**power
+        for power in (10, 20, 26):
+            small, common = 2.0**-power * np.array([1, 5, -1.0]), np.array([1.0, 2, 3])
+            close = dm.LinearGaussianMechanism([common + 2 * small, common + 3 * small], [[2, 0.5], [0.5, 1]])
+            other = dm.LinearGaussianMechanism(np.array([common, [0.0, 1, 1]]), np.diag([2.0, 3]))
+            problem = dm.CommonMechanism([close, other], basis=[common])
+            judged = problem.certify(problem.feasible([[16.0]]), [[[1.0]], [[0.0]]])
+            assert judged.interval[0] <= 16 <= judged.interval[1] and judged.resolution < 1e-13 * 2**power, power
 
-    @pytest.mark.parametrize("condition", [1e4, 1e8, 1e12])
-    def test_ill_conditioned_mechanisms(self, condition: float) -> None:
+    def test_ill_conditioned_mechanisms(self) -> None:
         rng = np.random.default_rng(1)
-        spectrum = np.geomspace(1, condition, 12)
         rotations = [np.linalg.qr(rng.standard_normal((12, 12)))[0] for _ in range(2)]
-        problem = on_cells(*((rotation * spectrum) @ rotation.T for rotation in rotations))
-        covariance, weights = closed_form(*problem.bounds)
-        judged = problem.certify(problem.feasible(covariance), weights)
-        assert judged.violation == 0 and judged.certifies(1e-9)
+        for condition in (1e4, 1e8, 1e12):
+            spectrum = np.geomspace(1, condition, 12)
+            problem = on_cells(*((rotation * spectrum) @ rotation.T for rotation in rotations))
+            covariance, weights = closed_form(*problem.bounds)
+            judged = problem.certify(problem.feasible(covariance), weights)
+            assert judged.violation == 0 and judged.certifies(1e-9), condition
 
 
 class TestMaximality:
@@ -154,17 +153,15 @@ class TestIntersection:
         inside = found.rows.T @ found.rows
         np.testing.assert_allclose(shared @ inside, shared, atol=1e-7)
 
-    @pytest.mark.parametrize("angle", [1e-3, 1e-6, 1e-7, 3e-9])
-    def test_small_angles_are_seen_and_kept_apart(self, angle: float) -> None:
+    def test_small_angles_are_seen_and_kept_apart(self) -> None:
         first = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0]])
-        second = np.array([[1.0, 0, 0, 0], [0, np.cos(angle), np.sin(angle), 0]])
-        found = intersection([first, second])
-        assert len(found.rows) == 1
-        np.testing.assert_allclose(found.angles, [0, angle], rtol=1e-5, atol=1e-15)
-
-    def test_below_the_tolerance_they_are_one(self) -> None:
-        turned = np.array([[1.0, 0, 0], [0, 1, 1e-11]])
-        assert len(intersection([np.eye(2, 3), turned]).rows) == 2
+        for angle in (1e-3, 1e-6, 1e-7, 3e-9):
+            second = np.array([[1.0, 0, 0, 0], [0, np.cos(angle), np.sin(angle), 0]])
+            found = intersection([first, second])
+            assert len(found.rows) == 1
+            np.testing.assert_allclose(found.angles, [0, angle], rtol=1e-5, atol=1e-15)
+        below_the_tolerance = np.array([[1.0, 0, 0], [0, 1, 1e-11]])
+        assert len(intersection([np.eye(2, 3), below_the_tolerance]).rows) == 2
 
     def test_nothing_in_common(self) -> None:
         cells = [dm.LinearGaussianMechanism(np.eye(4)[rows], np.eye(2)) for rows in ([0, 1], [2, 3])]
@@ -205,37 +202,29 @@ class TestStatement:
             assert problem.maximality(covariance)
         assert variances[1] < variances[0]
 
-    @pytest.mark.parametrize(
-        ("message", "arguments"),
-        [
-            ("sequence of two or more", {"mechanisms": "cells"}),
-            ("two or more, got 1", {"mechanisms": ["cells"]}),
-            (r"mechanisms\[1\] must be a LinearGaussianMechanism", {"mechanisms": ["cells", None]}),
-            (r"mechanisms\[1\] releases some queries exactly", {"mechanisms": ["cells", "exact"]}),
-            ("same cells", {"mechanisms": ["cells", "wide"]}),
-            ("same neighbours", {"mechanisms": ["cells", "replaced"]}),
-            ("basis must have 2 independent rows", {"basis": [[1, 0]]}),
-            ("basis must have 2 independent rows", {"basis": [[1, 1], [2, 2]]}),
-            ("either basis or decisions", {"basis": np.eye(2), "decisions": dm.workloads.total(2)}),
-            ("must be a Workload of dualmech", {"decisions": np.eye(2)}),
-            ("decisions must have 2 cells", {"decisions": dm.workloads.total(3)}),
-            ("'q0' lies outside", {"mechanisms": ["cells", "total"], "decisions": dm.Workload([[1, 0]])}),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, message: str, arguments: dict[str, Any]) -> None:
-        known = {
-            "cells": dm.LinearGaussianMechanism(np.eye(2), np.eye(2)),
-            "exact": dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0])),
-            "wide": dm.LinearGaussianMechanism(np.eye(3), np.eye(3)),
-            "total": dm.LinearGaussianMechanism([[1, 1]], [[1]]),
-            "replaced": dm.LinearGaussianMechanism(np.eye(2), np.eye(2), dm.neighbours.replace_one(2)),
-        }
-        given = arguments.get("mechanisms", ["cells", "cells"])
-        mechanisms = known[given] if isinstance(given, str) else [known.get(each) for each in given]
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            dm.CommonMechanism(**{**arguments, "mechanisms": mechanisms})
-
-    def test_points_of_the_wrong_shape_are_refused(self) -> None:
+    def test_bad_input_is_refused_by_name(self) -> None:
+        cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2))
+        exact = dm.LinearGaussianMechanism(np.eye(2), np.diag([1.0, 0]))
+        wide = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
+        replaced = dm.LinearGaussianMechanism(np.eye(2), np.eye(2), dm.neighbours.replace_one(2))
+        pair, total = [cells, cells], dm.LinearGaussianMechanism([[1, 1]], [[1]])
+        cases: list[tuple[str, Any, dict[str, Any]]] = [
+            ("sequence of two or more", cells, {}),
+            ("two or more, got 1", [cells], {}),
+            (r"mechanisms\[1\] must be a LinearGaussianMechanism", [cells, None], {}),
+            (r"mechanisms\[1\] releases some queries exactly", [cells, exact], {}),
+            ("same cells", [cells, wide], {}),
+            ("same neighbours", [cells, replaced], {}),
+            ("basis must have 2 independent rows", pair, {"basis": [[1, 0]]}),
+            ("basis must have 2 independent rows", pair, {"basis": [[1, 1], [2, 2]]}),
+            ("either basis or decisions", pair, {"basis": np.eye(2), "decisions": dm.workloads.total(2)}),
+            ("must be a Workload of dualmech", pair, {"decisions": np.eye(2)}),
+            ("decisions must have 2 cells", pair, {"decisions": dm.workloads.total(3)}),
+            ("'q0' lies outside", [cells, total], {"decisions": dm.Workload([[1, 0]])}),
+        ]
+        for message, mechanisms, options in cases:
+            with pytest.raises(dm.errors.DualmechError, match=message):
+                dm.CommonMechanism(mechanisms, **options)
         problem = on_cells(np.eye(2), 2 * np.eye(2))
         with pytest.raises(dm.errors.InvalidInputError, match=r"covariance must have shape \(2, 2\)"):
             problem.certify(np.eye(3), np.ones((2, 2, 2)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -71,12 +72,12 @@ class TestBothLayers:
         assert answer.gap <= 1e-6 and same.gap <= 1e-5 and meet(answer, same)
 
     @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION["trace"])
-    @pytest.mark.parametrize("backend", ["CLARABEL", "SCS"])
-    def test_every_statement_is_certified_by_every_backend(self, formulation: str, backend: str) -> None:
+    def test_every_statement_is_certified_by_every_backend(self, formulation: str) -> None:
         problem = on_cells(*random_family(3, 3, 6))
-        same = reference.solve(problem, backend=backend, formulation=formulation)
-        assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem), same)
-        assert same.solver == f"reference:{backend}:{formulation}"
+        for backend in ("CLARABEL", "SCS"):
+            same = reference.solve(problem, backend=backend, formulation=formulation)
+            assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem), same)
+            assert same.solver == f"reference:{backend}:{formulation}"
 
     def test_rows_columns_and_pairs_of_a_table(self) -> None:
         """Row spaces that meet in the total alone, answered with the noise of the noisiest."""
@@ -124,16 +125,15 @@ class TestClosedForms:
         answer = fast.solve(on_cells(*(wishart(20, rng) * scale for _ in range(2))), tol=1e-9)
         assert answer.status is dm.Status.CERTIFIED
 
-    @pytest.mark.parametrize("count", [3, 5, 8])
-    def test_equally_spaced_directions(self, count: int) -> None:
+    def test_equally_spaced_directions(self) -> None:
         """Pure states at angles π i / p in the plane: ``Y_i = (2/p) P_i`` and Σ = I; noise in all is added to it."""
-        turns = np.pi * np.arange(count) / count
-        states = np.stack([np.cos(turns), np.sin(turns)], axis=1)
-        problem = on_cells(*(np.outer(state, state) + 0.1 * np.eye(2) for state in states))
-        answer = fast.solve(problem, tol=1e-9)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective == pytest.approx(2.2, rel=1e-8)
-        assert problem.maximality(answer.primal)
+        for count in (3, 5, 8):
+            turns = np.pi * np.arange(count) / count
+            states = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+            problem = on_cells(*(np.outer(state, state) + 0.1 * np.eye(2) for state in states))
+            answer = fast.solve(problem, tol=1e-9)
+            assert answer.status is dm.Status.CERTIFIED and problem.maximality(answer.primal), count
+            assert answer.objective == pytest.approx(2.2, rel=1e-8), count
 
     @quick
     @given(seeds, st.integers(3, 6), st.integers(1, 10))
@@ -223,30 +223,26 @@ DEGENERATE: dict[str, Callable[[np.random.Generator, int, int], list[Array]]] = 
 
 class TestDegenerateFamilies:
     @pytest.mark.parametrize("name", DEGENERATE)
-    @pytest.mark.parametrize(("count", "size"), [(3, 24), (4, 12), (8, 8)])
-    @pytest.mark.parametrize("tol", [1e-6, 1e-9])
-    def test_are_certified(self, name: str, count: int, size: int, tol: float) -> None:
-        problem = on_cells(*DEGENERATE[name](np.random.default_rng(count), count, size))
-        answer = fast.solve(problem, tol=tol)
-        assert answer.status is dm.Status.CERTIFIED and answer.certificate.violation == 0
-
-    @pytest.mark.parametrize("name", DEGENERATE)
-    def test_are_certified_by_a_backend(self, name: str) -> None:
-        problem = on_cells(*DEGENERATE[name](np.random.default_rng(3), 3, 8))
-        same = reference.solve(problem)
-        assert same.status is dm.Status.CERTIFIED and meet(fast.solve(problem, tol=1e-9), same)
+    def test_are_certified(self, name: str) -> None:
+        for count, size, tol in ((3, 8, 1e-9), (3, 24, 1e-9), (4, 12, 1e-6), (8, 8, 1e-9)):
+            problem = on_cells(*DEGENERATE[name](np.random.default_rng(count), count, size))
+            answer = fast.solve(problem, tol=tol)
+            assert answer.status is dm.Status.CERTIFIED and answer.certificate.violation == 0, (count, size)
+            if (count, size) == (3, 8):
+                same = reference.solve(problem)
+                assert same.status is dm.Status.CERTIFIED and meet(answer, same)
 
     @pytest.mark.parametrize("name", ["random", *contest.KINDS])
     def test_sizes_that_count(self, name: str) -> None:
         drawn = contest.KINDS.get(name, lambda rng, size, count: random_family(0, count, size))
-        answer = fast.solve(on_cells(*drawn(np.random.default_rng(1), 96, 3)))
+        answer = fast.solve(on_cells(*drawn(np.random.default_rng(1), 64, 3)))
         assert answer.status is dm.Status.CERTIFIED
 
-    @pytest.mark.parametrize("count", [2, 3, 8])
-    def test_one_cell(self, count: int) -> None:
-        answer = fast.solve(on_cells(*(np.array([[1.0 + i % 5]]) for i in range(count))), tol=1e-9)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective == pytest.approx(min(count, 5), rel=1e-9)
+    def test_one_cell(self) -> None:
+        for count in (2, 3, 8):
+            answer = fast.solve(on_cells(*(np.array([[1.0 + i % 5]]) for i in range(count))), tol=1e-9)
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective == pytest.approx(min(count, 5), rel=1e-9), count
 
     def test_nothing_in_common(self) -> None:
         problem = dm.CommonMechanism([dm.LinearGaussianMechanism(row[None], [[1.0]]) for row in np.eye(3)[:, :3]])
@@ -259,37 +255,23 @@ class TestDegenerateFamilies:
 
 class TestLaws:
     @quick
-    @given(seeds, st.integers(3, 6), st.integers(1, 6))
-    def test_the_order_of_mechanisms_does_not_matter(self, seed: int, count: int, size: int) -> None:
-        family = random_family(seed, count, size)
-        order = np.random.default_rng(seed).permutation(count)
-        answer, other = (fast.solve(on_cells(*each), tol=1e-9) for each in (family, [family[i] for i in order]))
-        assert answer.status is other.status is dm.Status.CERTIFIED and meet(answer, other)
+    @given(seeds, st.integers(3, 6), st.integers(1, 6), st.sampled_from([1e-6, 1e6]))
+    def test_order_and_unit_do_not_matter_and_one_more_leaves_less(
+        self, seed: int, count: int, size: int, unit: float
+    ) -> None:
+        family, order = random_family(seed, count, size), np.random.default_rng(seed).permutation(count)
+        answer, other, scaled = (
+            fast.solve(on_cells(*each), tol=1e-9)
+            for each in (family, [family[i] for i in order], [unit * bound for bound in family])
+        )
+        assert answer.status is other.status is scaled.status is dm.Status.CERTIFIED and meet(answer, other)
         assert answer.objective == pytest.approx(other.objective, rel=2e-9)
-
-    @quick
-    @given(seeds, st.integers(3, 5), st.sampled_from([1e-6, 1e6]))
-    def test_the_unit_of_noise_does_not_matter(self, seed: int, count: int, unit: float) -> None:
-        plain, scaled = (fast.solve(on_cells(*random_family(seed, count, 5, each))) for each in (1.0, unit))
-        assert plain.status is scaled.status is dm.Status.CERTIFIED
-        assert scaled.objective == pytest.approx(unit * plain.objective, rel=2e-6)
-
-    @quick
-    @given(seeds, st.integers(2, 4))
-    def test_one_more_mechanism_leaves_less_in_common(self, seed: int, count: int) -> None:
-        family = random_family(seed, count + 1, 5)
-        fewer, more = fast.solve(on_cells(*family[:-1])), fast.solve(on_cells(*family))
-        assert fewer.lower_bound <= more.objective
-        assert all(more.mechanism.is_answerable_from(each) for each in fewer.problem.mechanisms)
-
-    @quick
-    @given(seeds, st.integers(3, 5))
-    def test_the_answer_is_common_and_maximal(self, seed: int, count: int) -> None:
-        problem = on_cells(*random_family(seed, count, 5))
-        answer = fast.solve(problem, tol=1e-10)
+        assert scaled.objective == pytest.approx(unit * answer.objective, rel=2e-9)
+        fewer = fast.solve(on_cells(*family[:-1]))
+        assert fewer.lower_bound <= answer.objective
         wanted: Any = answer.mechanism
-        assert all(wanted.is_answerable_from(each) for each in problem.mechanisms)
-        assert problem.maximality(answer.primal, tol=1e-3)
+        assert all(wanted.is_answerable_from(each) for each in answer.problem.mechanisms)
+        assert answer.problem.maximality(fast.solve(answer.problem, tol=1e-10).primal, tol=1e-3)
 
     @quick
     @given(seeds, st.integers(3, 6), st.integers(1, 6))
@@ -321,7 +303,7 @@ class TestLaws:
 
 
 class TestAnotherField:
-    @pytest.mark.parametrize(("count", "size"), [(2, 3), (3, 2), (3, 4), (5, 3)])
+    @pytest.mark.parametrize(("count", "size"), [(2, 3), (5, 3)])
     def test_minimum_error_discrimination(self, count: int, size: int) -> None:
         """The covariances as quantum states, with their traces as prior: the optimum is the chance to tell which."""
         with warnings.catch_warnings():
@@ -338,23 +320,18 @@ class TestAnotherField:
 
 
 class TestStatements:
-    def test_the_primal_is_equation_1(self) -> None:
+    def test_the_primal_is_equation_1_and_the_dual_measures_states(self) -> None:
         problem = on_cells(*random_family(0, 3, 2))
         program = reference.formulate(problem)
         assert [each.label for each in program.constraints] == ["common[0]", "common[1]", "common[2]"]
         assert list(program.var_dict) == ["Sigma"]
         assert str(program.objective).lower() == "minimize trace(sigma)"
-
-    def test_the_dual_measures_states(self) -> None:
-        problem = on_cells(*random_family(0, 3, 2))
-        program = reference.formulate(problem, formulation="dual")
-        assert sorted(program.var_dict) == ["Y_0", "Y_1", "Y_2"]
-        assert program.constraints[-1].label == "complete"
+        dual = reference.formulate(problem, formulation="dual")
+        assert sorted(dual.var_dict) == ["Y_0", "Y_1", "Y_2"] and dual.constraints[-1].label == "complete"
         low, high = fast.solve(problem).certificate.interval
-        assert low * (1 - 1e-6) <= float(program.solve(solver="CLARABEL")) <= high * (1 + 1e-6)
+        assert low * (1 - 1e-6) <= float(dual.solve(solver="CLARABEL")) <= high * (1 + 1e-6)
 
-    @pytest.mark.parametrize("sharpness", [0.3, 10.0, 1000.0])
-    @pytest.mark.parametrize("count", [2, 3, 4])
+    @pytest.mark.parametrize(("count", "sharpness"), [(2, 0.3), (3, 1000.0), (4, 10.0)])
     def test_a_centre_has_weights_and_the_gap_that_are_proven(self, count: int, sharpness: float) -> None:
         """The multipliers are ``(Σ - P_i)⁻¹ / t``, sum to I, and leave a gap of ``p r / t``."""
         problem = on_cells(*random_family(4, count, 3))
@@ -391,19 +368,15 @@ class TestStatements:
         assert answer.objective - answer.lower_bound <= 1.05 * bound
         assert "tol 1e-05" in repr(answer)
 
-    def test_sharpness_is_of_the_centring_problem_alone(self) -> None:
+    def test_what_is_refused_of_formulations(self) -> None:
         problem = on_cells(*random_family(0, 3, 2))
         with pytest.raises(dm.errors.InvalidInputError, match="sharpness belongs to formulation 'logdet'"):
             reference.formulate(problem, sharpness=2.0)
         with pytest.raises(dm.errors.InvalidInputError, match="sharpness must be positive"):
             reference.formulate(problem, "logdet", sharpness=0.0)
-
-    @pytest.mark.parametrize("formulation", ["schur", 3])
-    def test_others_are_refused(self, formulation: Any) -> None:
-        problem = on_cells(*random_family(0, 3, 2))
-        for call in (reference.formulate, reference.solve):
+        for formulation, call in itertools.product(("schur", 3), (reference.formulate, reference.solve)):
             with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of primal, dual, logdet"):
-                call(problem, formulation=formulation)
+                call(problem, formulation=formulation)  # type: ignore[operator]
 
 
 def of_volume(bounds: Any, basis: Any = None) -> dm.CommonMechanism:
@@ -480,54 +453,42 @@ class TestLeastVolume:
             assert judged.interval[0] <= exact <= judged.interval[1] and judged.resolution < 1e-13 * 10**power
             assert meet(fast.solve(of_volume(bounds)), fast.solve(of_volume(bounds[::-1])))
 
-    @pytest.mark.parametrize(
-        ("words", "call"),
-        [
-            ("criterion must be one of trace, volume", lambda pair: dm.CommonMechanism(pair, criterion="area")),
+    def test_what_has_no_meaning_is_refused_by_name(self) -> None:
+        pair = [dm.LinearGaussianMechanism(np.eye(2), np.diag(values)) for values in ([1.0, 2.0], [2.0, 1.0])]
+        thin = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 1e-7]], np.diag([1, 1e-9]))
+        many, more = (dm.LinearGaussianMechanism(np.eye(size), np.eye(size)) for size in (65, 70))
+        trace, volume = dm.CommonMechanism(pair), dm.CommonMechanism(pair, criterion="volume")
+        asked, solved = dm.Workload([[1, 0]]), fast.solve(trace)
+        cases: list[tuple[str, Callable[[], object]]] = [
+            ("criterion must be one of trace, volume", lambda: dm.CommonMechanism(pair, criterion="area")),
             (
                 "decisions belong to criterion 'trace'",
-                lambda pair: dm.CommonMechanism(pair, decisions=dm.Workload([[1, 0]]), criterion="volume"),
+                lambda: dm.CommonMechanism(pair, decisions=asked, criterion="volume"),
             ),
             (
                 r"mechanisms\[1\] answers some common query with noise that double precision",
-                lambda pair: dm.CommonMechanism(
-                    [pair[0], dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 1e-7]], np.diag([1, 1e-9]))],
-                    criterion="volume",
-                ),
-            ),
-            ("method fixed_point is not for criterion 'volume'", lambda pair: solve_volume(pair, method="fixed_point")),
-            (
-                "method newton is not for criterion 'trace'",
-                lambda pair: fast.solve(dm.CommonMechanism(pair), method="newton"),
+                lambda: dm.CommonMechanism([pair[0], thin], criterion="volume"),
             ),
             (
-                "start belongs to criterion 'trace'",
-                lambda pair: solve_volume(pair, start=fast.solve(dm.CommonMechanism(pair))),
+                "method fixed_point is not for criterion 'volume'",
+                lambda: fast.solve(volume, method="fixed_point"),
             ),
+            ("method newton is not for criterion 'trace'", lambda: fast.solve(trace, method="newton")),
+            ("start belongs to criterion 'trace'", lambda: fast.solve(volume, start=solved)),
             (
                 "3 mechanisms and a volume of 70 common queries takes",
-                lambda pair: provable(
-                    dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(70), np.eye(70))] * 3, criterion="volume")
-                ),
+                lambda: provable(dm.CommonMechanism([more] * 3, criterion="volume")),
             ),
             (
                 "method newton takes at most 64 common queries",
-                lambda pair: solve_volume([dm.LinearGaussianMechanism(np.eye(65), np.eye(65))] * 3),
+                lambda: fast.solve(dm.CommonMechanism([many] * 3, criterion="volume")),
             ),
-            (
-                "formulation must be one of volume, got 'primal'",
-                lambda pair: reference.formulate(dm.CommonMechanism(pair, criterion="volume"), "primal"),
-            ),
-            (
-                "must have a program in semidefinite cones",
-                lambda pair: reference.matrix_inequalities(dm.CommonMechanism(pair, criterion="volume")),
-            ),
-        ],
-    )
-    def test_what_has_no_meaning_is_refused_by_name(self, words: str, call: Any) -> None:
-        pair = [dm.LinearGaussianMechanism(np.eye(2), np.diag(values)) for values in ([1.0, 2.0], [2.0, 1.0])]
-        with pytest.raises(dm.errors.DualmechError, match=words):
-            call(pair)
+            ("formulation must be one of volume, got 'primal'", lambda: reference.formulate(volume, "primal")),
+            ("must have a program in semidefinite cones", lambda: reference.matrix_inequalities(volume)),
+        ]
+        for words, call in cases:
+            with pytest.raises(dm.errors.DualmechError, match=words):
+                call()
 
     def test_files_of_earlier_versions_are_of_the_trace(self, tmp_path: Path) -> None:
         answer = fast.solve(on_cells(*clear_family(0, 2, 2)))
@@ -538,17 +499,13 @@ class TestLeastVolume:
         assert dm.load(tmp_path / "then.npz").problem == answer.problem
 
 
-def solve_volume(mechanisms: Any, **options: Any) -> dm.Solution:
-    return fast.solve(dm.CommonMechanism(mechanisms, criterion="volume"), **options)
-
-
 class TestOptions:
-    @pytest.mark.parametrize("formulation", CONES_BY_FORMULATION["trace"])
-    def test_a_backend_that_is_cut_short(self, formulation: str) -> None:
+    def test_a_backend_that_is_cut_short(self) -> None:
         problem = on_cells(*random_family(0, 3, 12))
-        with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
-            answer = reference.solve(problem, formulation=formulation, time_limit=1e-6)
-        assert answer.certificate.feasible and answer.gap < np.inf
+        for formulation in CONES_BY_FORMULATION["trace"]:
+            with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
+                answer = reference.solve(problem, formulation=formulation, time_limit=1e-6)
+            assert answer.certificate.feasible and answer.gap < np.inf
 
     def test_what_rounding_forbids_is_not_claimed(self) -> None:
         problem = on_cells(*random_family(0, 3, 16))
@@ -565,20 +522,17 @@ class TestOptions:
             assert warm.status is dm.Status.CERTIFIED and meet(cold, warm)
         assert fast.solve(problem, tol=1e-8, start=cold).iterations < cold.iterations
 
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
+    def test_what_cannot_be_meant_is_refused(self) -> None:
+        other = fast.solve(on_cells(np.eye(2), np.eye(2)))
+        cases: list[tuple[dict[str, Any], str]] = [
             ({"method": "newton"}, "method newton is not for criterion .trace., whose is fixed_point"),
             ({"method": "closed_form"}, "for two mechanisms, got 3"),
-            ({"tol": 0}, "tol must be positive"),
-            ({"max_iterations": 0}, "max_iterations"),
-            ({"start": fast.solve(on_cells(np.eye(2), np.eye(2)))}, "for 3 mechanisms and a basis of 4 queries"),
+            ({"start": other}, "for 3 mechanisms and a basis of 4 queries"),
             ({"start": "warm"}, "start must be a Solution of dualmech"),
-        ],
-    )
-    def test_what_cannot_be_meant_is_refused(self, options: dict[str, Any], said: str) -> None:
-        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=said):
-            fast.solve(on_cells(*random_family(0, 3, 4)), **options)
+        ]
+        for options, said in cases:
+            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=said):
+                fast.solve(on_cells(*random_family(0, 3, 4)), **options)
 
 
 def test_the_benchmark_certifies_every_contender() -> None:

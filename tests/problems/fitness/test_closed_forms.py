@@ -6,11 +6,14 @@ the form ``a I + b 1 1'``.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from intervals import contains
 
 import dualmech as dm
 from dualmech import fast, reference
@@ -18,8 +21,6 @@ from dualmech.studies import rivals
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)
-SIZES = (2, 3, 4, 5, 8, 33, 200)
-TIGHT = 1e-8
 
 
 def symmetric(cells: int, a: float, b: float) -> Array:
@@ -29,14 +30,6 @@ def symmetric(cells: int, a: float, b: float) -> Array:
 def squared_cost(cells: int, a: float, b: float) -> float:
     """The diagonal of ``(a I + b 1 1')⁻¹``."""
     return (a + (cells - 1) * b) / (a * (a + cells * b))
-
-
-def fit(cells: int, k: float, gamma: float) -> tuple[float, float]:
-    """Fitness for use with targets γ on cells and k γ on the sum, ``0 < k < d``; else ``Σ = γ I``."""
-    if k >= cells:
-        return gamma, 0.0
-    below = (cells - 1) * cells
-    return gamma * (cells**2 - k) / below, gamma * (k - cells) / below
 
 
 def least_squares(cells: int, weight: float, cost: float) -> tuple[float, float]:
@@ -60,65 +53,19 @@ def largest_ratio(cells: int) -> float:
     return float((cells + 1 + (cells - 1) * np.sqrt(cells + 1)) / (2 * cells))
 
 
-def contains(certificate: dm.Certificate, value: float) -> bool:
-    low, high = certificate.interval
-    return low * (1 - 1e-12) <= value <= high * (1 + 1e-12)
-
-
-class TestTheorem7FitnessForUse:
-    @pytest.mark.parametrize(("cells", "gamma"), [(d, 1.0) for d in SIZES] + [(7, 1e-6), (7, 1e6)])
-    def test_solver_and_closed_form_meet(self, cells: int, gamma: float) -> None:
-        problem = dm.FitnessForUse(dm.workloads.identity_total(cells), gamma)
-        answer = fast.solve(problem, tol=TIGHT)
-        assert contains(answer.certificate, 2 * cells / (1 + cells) / gamma)
-        closed = symmetric(cells, (cells + 1) / cells * gamma, -gamma / cells)
-        judged = problem.certify(closed, answer.dual)
-        assert judged.feasible and judged.gap <= TIGHT
-        np.testing.assert_allclose(answer.primal, closed, atol=1e-3 * gamma)
-
-    def test_it_is_the_gaussian_mechanism_with_least_squares(self) -> None:
+class TestEqualTargets:
+    def test_theorem_7_is_the_gaussian_mechanism_with_least_squares(self) -> None:
         mechanism = rivals.gaussian_mechanism(dm.workloads.identity_total(12), cost=2 * 12 / 13)
         np.testing.assert_allclose(mechanism.covariance(), symmetric(12, 13 / 12, -1 / 12), atol=1e-12)
-
-    @pytest.mark.parametrize("cells", [2, 3, 5])
-    def test_reference(self, cells: int) -> None:
-        answer = reference.solve(dm.FitnessForUse(dm.workloads.identity_total(cells), 1.0))
-        assert contains(answer.certificate, 2 * cells / (1 + cells))
-
-
-class TestAppendixUnequalTargets:
-    @pytest.mark.parametrize("gamma", [1.0, 100.0])
-    @pytest.mark.parametrize("share", [1e-3, 0.1, 0.5, 0.9, 1.0, 1.5, 40.0])
-    @pytest.mark.parametrize("cells", [2, 3, 7, 64])
-    def test_solver_and_closed_form_meet(self, cells: int, share: float, gamma: float) -> None:
-        k = share * cells
-        targets = np.append(np.full(cells, gamma), k * gamma)
-        problem = dm.FitnessForUse(dm.workloads.identity_total(cells), targets)
-        answer, closed = fast.solve(problem, tol=1e-7), symmetric(cells, *fit(cells, k, gamma))
-        judged = problem.certify(closed, answer.dual)
-        assert judged.feasible and judged.gap <= 1e-7
-        d = cells
-        expected = 1.0 if k >= d else (2 * k * d - d**2 - k * d**2) / (k * (k - d**2))
-        assert judged.objective == pytest.approx(expected / gamma, rel=1e-9)
 
     def test_a_loose_sum_costs_nothing_extra(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.identity_total(9), [1.0] * 9 + [20.0]))
         assert answer.prices[-1] < 1e-5
-        assert contains(answer.certificate, 1.0)
+        assert contains(answer.certificate, 1.0, 1e-12)
 
 
 class TestTheorem5:
     """Problem 2 is Problem 1 rescaled: the factor times the cost allowed is the cost of unit targets."""
-
-    @pytest.mark.parametrize("cost", [1e-6, 0.3, 1e6])
-    @pytest.mark.parametrize("cells", [2, 16, 128])
-    def test_at_the_closed_form(self, cells: int, cost: float) -> None:
-        workload, alpha = dm.workloads.identity_total(cells), 2 * cells / (1 + cells)
-        problem = dm.PrivacyFirst(workload, 1.0, cost)
-        answer = fast.solve(problem, tol=TIGHT)
-        assert contains(answer.certificate, alpha / cost)
-        closed = alpha / cost * symmetric(cells, (cells + 1) / cells, -1 / cells)
-        assert problem.certify(closed, answer.dual).gap <= TIGHT
 
     @pytest.mark.parametrize("layer", [fast.solve, reference.solve], ids=["fast", "reference"])
     def test_on_prefixes_and_back(self, layer: object) -> None:
@@ -134,37 +81,27 @@ class TestTheorem5:
 
 
 class TestTheorem6TotalVariance:
-    @pytest.mark.parametrize("w", [1.0, 1.5, 10.0])
-    @pytest.mark.parametrize("cells", [5, 6, 17, 500])
-    def test_restored_form_is_the_printed_one(self, cells: int, w: float) -> None:
-        np.testing.assert_allclose(printed(cells, w, 0.7), least_squares(cells, 1 / w**2, 0.7), rtol=1e-10)
+    def test_restored_form_is_the_printed_one(self) -> None:
+        for cells, w in itertools.product((5, 6, 17, 500), (1.0, 1.5, 10.0)):
+            np.testing.assert_allclose(printed(cells, w, 0.7), least_squares(cells, 1 / w**2, 0.7), rtol=1e-10)
+            assert squared_cost(cells, *least_squares(cells, 1 / w**2, 3.0)) == pytest.approx(3.0, rel=1e-9)
 
     def test_printed_form_is_undefined_at_three_cells_and_the_restored_one_is_not(self) -> None:
         assert np.all(np.isnan(printed(3, 1.0, 1.0)))
         a, b = least_squares(3, 1.0, 1.0)
         assert (a, b) == pytest.approx((4 / 3, -2 / 9))
 
-    @pytest.mark.parametrize("weight", [1.0, 0.25, 1 / 16, 9.0, 1e-4, 1e4])
-    @pytest.mark.parametrize("cells", [2, 3, 5, 33])
-    def test_solver_and_closed_form_meet(self, cells: int, weight: float) -> None:
-        weights = np.append(np.ones(cells), weight)
-        problem = dm.TotalVariance(dm.workloads.identity_total(cells), weights)
-        answer, closed = fast.solve(problem, tol=1e-7), symmetric(cells, *least_squares(cells, weight, 1.0))
-        judged = problem.certify(closed, answer.dual)
-        assert judged.feasible and judged.gap <= 1e-7
-        assert squared_cost(cells, *least_squares(cells, weight, 3.0)) == pytest.approx(3.0, rel=1e-9)
-
 
 class TestTheorem8:
-    @pytest.mark.parametrize("gamma", [1.0, 1e3])
-    @pytest.mark.parametrize("cells", [2, 3, 5, 16, 64, 256])
-    def test_ratio_at_equal_cost(self, cells: int, gamma: float) -> None:
-        workload, cost = dm.workloads.identity_total(cells), 2 * cells / (1 + cells) / gamma
-        ratios = rivals.total_variance(workload, cost).variances(workload) / gamma
-        assert ratios.max() == pytest.approx(largest_ratio(cells), rel=1e-4)
-        best = dm.LinearGaussianMechanism(np.eye(cells), symmetric(cells, *fit(cells, 1.0, gamma)))
-        assert best.squared_privacy_cost == pytest.approx(cost, rel=1e-9)
-        np.testing.assert_allclose(best.variances(workload), gamma, rtol=1e-9)
+    def test_ratio_at_equal_cost(self) -> None:
+        for cells, gamma in ((2, 1e3), (3, 1.0), (5, 1e3), (64, 1.0)):
+            workload, cost = dm.workloads.identity_total(cells), 2 * cells / (1 + cells) / gamma
+            ratios = rivals.total_variance(workload, cost).variances(workload) / gamma
+            assert ratios.max() == pytest.approx(largest_ratio(cells), rel=1e-4)
+            fit = symmetric(cells, gamma * (cells + 1) / cells, -gamma / cells)
+            best = dm.LinearGaussianMechanism(np.eye(cells), fit)
+            assert best.squared_privacy_cost == pytest.approx(cost, rel=1e-9)
+            np.testing.assert_allclose(best.variances(workload), gamma, rtol=1e-9)
 
     def test_growth_is_half_the_root_of_the_cells(self) -> None:
         sizes = 4.0 ** np.arange(1, 12)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from intervals import contains
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, reference
 from dualmech.validate import Array
 
 
@@ -71,38 +73,38 @@ class TestTheorem7IdentityAndTotal:
     def problem(d: int, k: float, gamma: float) -> dm.FitnessForUse:
         return dm.FitnessForUse(dm.workloads.identity_total(d), np.append(np.full(d, gamma), k * gamma))
 
-    @pytest.mark.parametrize("gamma", [1.0, 0.37])
-    @pytest.mark.parametrize("d", [2, 3, 4, 5, 7, 16, 33, 60])
-    def test_closed_form_is_certified(self, d: int, gamma: float) -> None:
-        for k in (0.01, 0.5, 1.0, d / 2, 0.99 * d, d, 1.5 * d, 2 * d**2):
-            cost, covariance, dual = self.closed_form(d, k, gamma)
-            judged = self.problem(d, k, gamma).certify(covariance, dual)
-            assert judged.objective == pytest.approx(cost, rel=max(1e-12, judged.resolution))
-            assert judged.gap <= 1e-11 and judged.certifies(1e-8), (k, judged)
+    def test_closed_form_is_certified(self) -> None:
+        for d, gamma in itertools.product((2, 3, 4, 5, 7, 16, 33), (1.0, 0.37)):
+            for k in (0.01, 0.5, 1.0, d / 2, 0.99 * d, d, 1.5 * d, 2 * d**2):
+                cost, covariance, dual = self.closed_form(d, k, gamma)
+                judged = self.problem(d, k, gamma).certify(covariance, dual)
+                assert judged.objective == pytest.approx(cost, rel=max(1e-12, judged.resolution)), (d, k)
+                assert judged.gap <= 1e-11 and judged.certifies(1e-8), (d, k, judged)
 
-    @pytest.mark.parametrize("d", range(2, 61))
-    def test_theorem_7(self, d: int) -> None:
-        cost, covariance, dual = self.closed_form(d, 1, 2.0)
-        assert cost == pytest.approx(2 * d / (1 + d) / 2.0, rel=1e-14)
-        np.testing.assert_allclose(covariance, 2.0 * ((d + 1) * np.eye(d) - 1) / d, rtol=1e-12)
-        judged = self.problem(d, 1, 2.0).certify(covariance, dual)
-        assert judged.gap <= 1e-12 and judged.certifies(1e-10)
+    def test_theorem_7(self) -> None:
+        for d in range(2, 61):
+            cost, covariance, dual = self.closed_form(d, 1, 2.0)
+            assert cost == pytest.approx(2 * d / (1 + d) / 2.0, rel=1e-14)
+            np.testing.assert_allclose(covariance, 2.0 * ((d + 1) * np.eye(d) - 1) / d, rtol=1e-12)
+            judged = self.problem(d, 1, 2.0).certify(covariance, dual)
+            assert judged.gap <= 1e-12 and judged.certifies(1e-10), d
 
-    @pytest.mark.parametrize(("d", "k"), [(2, 1), (3, 1), (3, 2.5), (5, 1), (17, 4), (17, 17), (60, 1), (60, 70)])
-    def test_fast_solver_finds_it(self, d: int, k: float) -> None:
-        answer = fast.solve(self.problem(d, k, 1.5), tol=1e-9)
-        low, high = answer.certificate.interval
-        cost, covariance, _ = self.closed_form(d, k, 1.5)
-        assert answer.status is dm.Status.CERTIFIED
-        assert low * (1 - 1e-12) <= cost <= high * (1 + 1e-12)
-        if k < d:
-            np.testing.assert_allclose(answer.primal, covariance, atol=1e-3)
+    def test_both_layers_find_it(self) -> None:
+        for d, k in ((2, 1), (3, 1), (3, 2.5), (5, 1), (7, 0.007), (17, 4), (17, 17), (60, 1), (60, 70)):
+            problem = self.problem(d, k, 1.5)
+            answer = fast.solve(problem, tol=1e-9)
+            cost, covariance, _ = self.closed_form(d, k, 1.5)
+            assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, cost, 1e-12), (d, k)
+            if k < d:
+                np.testing.assert_allclose(answer.primal, covariance, atol=1e-3)
+            assert problem.certify(covariance, answer.dual).gap <= 1e-7
+            assert d > 5 or contains(reference.solve(problem).certificate, cost, 1e-12)
 
 
-@pytest.mark.parametrize(("d", "printed"), [(2, 1.33), (4, 1.76), (8, 2.28), (16, 2.91), (64, 4.46)])
-def test_table_2_to_its_two_digits(d: int, printed: float) -> None:
-    low, high = fast.solve(dm.FitnessForUse(dm.workloads.prefix(d), 1.0)).certificate.interval
-    assert printed - 0.005 <= low <= high <= printed + 0.005
+def test_table_2_to_its_two_digits() -> None:
+    for d, printed in ((2, 1.33), (4, 1.76), (8, 2.28), (16, 2.91), (64, 4.46)):
+        low, high = fast.solve(dm.FitnessForUse(dm.workloads.prefix(d), 1.0)).certificate.interval
+        assert printed - 0.005 <= low <= high <= printed + 0.005, d
 
 
 class TestTheorem5PrivacyFirst:
@@ -111,27 +113,24 @@ class TestTheorem5PrivacyFirst:
         judged = problem.certify(np.eye(2) / 2, ([1, 1], [1, 1]))
         assert judged.violation == pytest.approx(1.0) and judged.gap == np.inf
 
-    @pytest.mark.parametrize("cost", [1e-4, 1.0, 50.0])
-    def test_solved(self, cost: float) -> None:
+    def test_solved(self) -> None:
         workload, targets = dm.workloads.random_range(8, 12, rng=0), np.linspace(1, 3, 12)
         first = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-8)
-        answer = fast.solve(dm.PrivacyFirst(workload, targets, cost), tol=1e-8)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective * cost == pytest.approx(first.objective, rel=2e-8)
-        assert answer.mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-12)
-        np.testing.assert_allclose(answer.prices, first.prices, atol=1e-3)
-        slack = 1e-4
-        np.testing.assert_array_equal(
-            answer.problem.loose(answer.primal, slack), first.problem.loose(first.primal, slack)
-        )
+        for cost in (1e-4, 1.0, 50.0):
+            answer = fast.solve(dm.PrivacyFirst(workload, targets, cost), tol=1e-8)
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective * cost == pytest.approx(first.objective, rel=2e-8)
+            assert answer.mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-12)
+            np.testing.assert_allclose(answer.prices, first.prices, atol=1e-3)
+            loose = first.problem.loose(first.primal, 1e-4)
+            np.testing.assert_array_equal(answer.problem.loose(answer.primal, 1e-4), loose)
 
 
 class TestPrices:
     """``∂ log α / ∂ log c_j = -μ_j c_j``."""
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_against_differences(self, seed: int) -> None:
-        rng = np.random.default_rng(seed)
+    def test_against_differences(self) -> None:
+        rng = np.random.default_rng(0)
         workload, targets = dm.Workload(rng.standard_normal((6, 4))), rng.uniform(1, 2, 6)
 
         def log_optimum(exponents: npt.ArrayLike) -> float:

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from intervals import meet
 
 import dualmech as dm
 from dualmech import fast, reference
@@ -110,17 +111,13 @@ class TestExtraForFree:
         used = (other.profile / mechanism.free_budget(alpha)).max()
         assert other.variances(workload).max() * used >= bound * (1 - 1e-9)
 
-    def test_layers_agree(self) -> None:
+    def test_an_even_profile_leaves_an_ordinary_problem_and_layers_agree(self) -> None:
         mechanism = uneven(7)
-        problem = dm.extra_for_free(mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max())
-        one, two = fast.solve(problem).certificate.interval, reference.solve(problem).certificate.interval
-        assert max(one[0], two[0]) <= min(one[1], two[1])
-
-    def test_an_even_profile_leaves_an_ordinary_problem(self) -> None:
+        uneven_left = dm.extra_for_free(mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max())
         workload, even = dm.workloads.prefix(5), dm.LinearGaussianMechanism(np.eye(5), 0.5 * np.eye(5))
-        free = fast.solve(dm.extra_for_free(even, workload, alpha=5.0)).certificate.interval
-        ordinary = fast.solve(dm.PrivacyFirst(workload, 1.0, cost=3.0)).certificate.interval
-        assert max(free[0], ordinary[0]) <= min(free[1], ordinary[1])
+        free, ordinary = dm.extra_for_free(even, workload, alpha=5.0), dm.PrivacyFirst(workload, 1.0, cost=3.0)
+        assert meet(fast.solve(uneven_left), reference.solve(uneven_left))
+        assert meet(fast.solve(free), fast.solve(ordinary))
 
     def test_sparse_workloads_and_sizes(self) -> None:
         half = dm.LinearGaussianMechanism(np.eye(200)[:100], np.eye(100))
@@ -137,28 +134,26 @@ class TestRefusals:
                 dm.extra_for_free(EXAMPLE, each)
         answer = fast.solve(dm.extra_for_free(EXAMPLE, workload, alpha=3.0))
         assert answer.status is dm.Status.CERTIFIED
-
-    def test_nothing_left_at_all(self) -> None:
         spent = dm.LinearGaussianMechanism(np.eye(3), np.eye(3))
         with pytest.raises(dm.errors.InvalidInputError, match="whose free budget is spent"):
             dm.extra_for_free(spent, dm.workloads.prefix(3))
 
     def test_what_no_neighbour_changes_needs_no_noise(self) -> None:
-        swaps = dm.neighbours.replace_one(3)
+        even = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), dm.neighbours.replace_one(3))
         for alpha in (None, 5.0):
-            even = dm.LinearGaussianMechanism(np.eye(3), np.eye(3), swaps)
             with pytest.raises(dm.errors.InvalidInputError, match="released exactly"):
                 dm.extra_for_free(even, dm.workloads.total(3), alpha=alpha)
 
     def test_bad_arguments(self) -> None:
-        with pytest.raises(dm.errors.InputTypeError, match="workload"):
-            dm.extra_for_free(EXAMPLE, np.eye(3))  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.InvalidInputError, match="3 cells"):
-            dm.extra_for_free(EXAMPLE, dm.workloads.prefix(2), alpha=3.0)
-        with pytest.raises(dm.errors.InvalidInputError, match="targets"):
-            dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), targets=0.0)
-        with pytest.raises(dm.errors.InvalidInputError, match="alpha"):
-            dm.extra_for_free(EXAMPLE, dm.Workload([[1, 0, 1]]), alpha=1.0)
+        ends, other = dm.Workload([[1, 0, 1]]), dm.workloads.prefix(2)
+        for workload, options, told in (
+            (np.eye(3), {}, "workload"),
+            (other, {"alpha": 3.0}, "3 cells"),
+            (ends, {"targets": 0.0}, "targets"),
+            (ends, {"alpha": 1.0}, "alpha"),
+        ):
+            with pytest.raises((dm.errors.InputTypeError, dm.errors.InvalidInputError), match=told):
+                dm.extra_for_free(EXAMPLE, workload, **options)  # type: ignore[arg-type]
 
 
 class TestFootnote4:

@@ -40,18 +40,6 @@ class TestDefinition5:
             assert dm.compare_privacy(a, b, tol) == expected == -dm.compare_privacy(b, a, tol)
 
     @quick
-    @given(profiles, seeds)
-    def test_order_of_the_neighbours_is_immaterial(self, a: list[float], seed: int) -> None:
-        assert dm.compare_privacy(a, np.random.default_rng(seed).permutation(a)) == 0
-
-    @quick
-    @given(st.tuples(profiles, profiles, profiles))
-    def test_is_transitive(self, three: tuple[list[float], list[float], list[float]]) -> None:
-        a, b, c = three
-        if dm.compare_privacy(a, b) <= 0 and dm.compare_privacy(b, c) <= 0:
-            assert dm.compare_privacy(a, c) <= 0
-
-    @quick
     @given(seeds)
     def test_privacy_cost_decides_first(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -61,14 +49,17 @@ class TestDefinition5:
 
 
 class TestTolerance:
-    @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-    def test_is_relative_to_each_entry(self, scale: float) -> None:
-        profile = scale * np.array([3.0, 2.0, 1e-6])
-        assert dm.compare_privacy(profile, profile * [1, 1, 1 + 1e-10]) == 0
-        assert dm.compare_privacy(profile, profile * [1, 1, 1 + 1e-8]) == -1
-        assert dm.compare_privacy(profile, profile * [1 + 1e-10, 1, 0.5]) == 1
-        assert dm.compare_privacy(profile, profile * [1, 1, 1 + 1e-8], tol=1e-7) == 0
-        assert dm.compare_privacy(profile, profile * [1 + 1e-15, 1, 1], tol=0) == -1
+    def test_is_relative_to_each_entry(self) -> None:
+        for scale in (1e-12, 1.0, 1e12):
+            profile = scale * np.array([3.0, 2.0, 1e-6])
+            for factors, tol, order in (
+                ([1, 1, 1 + 1e-10], 1e-9, 0),
+                ([1, 1, 1 + 1e-8], 1e-9, -1),
+                ([1 + 1e-10, 1, 0.5], 1e-9, 1),
+                ([1, 1, 1 + 1e-8], 1e-7, 0),
+                ([1 + 1e-15, 1, 1], 0, -1),
+            ):
+                assert dm.compare_privacy(profile, profile * factors, tol) == order, (scale, factors, tol)
 
     @quick
     @given(seeds)
@@ -97,12 +88,10 @@ class TestArguments:
         with pytest.raises(dm.errors.InvalidInputError, match="same length, got 3 and 2"):
             dm.compare_privacy(swapped, [1, 2])
 
-    @pytest.mark.parametrize("profile", [[1, np.nan], [1, -1], [[1, 2]], []], ids=str)
-    def test_refuses_what_is_no_profile(self, profile: object) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match="b "):
-            dm.compare_privacy([1, 1], profile)  # type: ignore[arg-type]
-
     def test_refuses_other_arguments(self) -> None:
+        for profile in ([1, np.nan], [1, -1], [[1, 2]], []):
+            with pytest.raises(dm.errors.InvalidInputError, match="b "):
+                dm.compare_privacy([1, 1], profile)  # type: ignore[arg-type]
         with pytest.raises(dm.errors.InputTypeError, match="a "):
             dm.compare_privacy("profile", [1])
         with pytest.raises(dm.errors.InvalidInputError, match="tol"):

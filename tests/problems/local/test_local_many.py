@@ -111,9 +111,8 @@ def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> 
     assert found.solver == "fast:restart" and found.objective < descent.objective
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0])
-def test_a_climb_begins_near_the_closed_form_and_ends_above(epsilon: float) -> None:
-    size = 16
+def test_a_climb_begins_near_the_closed_form_and_ends_above() -> None:
+    size, epsilon = 12, 1.0
     problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
     program = bound.BoundProgram.of(problem.root, np.ones(size), epsilon)
     value = program.evaluate(bound._start(program))[0]
@@ -186,8 +185,7 @@ class TestReversal:
         uneven = dm.LocalStrategy(dm.workloads.prefix(3), 1.0, prior=[0.5, 0.25, 0.25])
         assert not Frame.of(uneven.root, 1.0, uneven.prior, adversary=False).mirrored
 
-    @pytest.mark.parametrize("criterion", ["average", "worst"])
-    @pytest.mark.parametrize("epsilon", [0.3, 3.0])
+    @pytest.mark.parametrize(("criterion", "epsilon"), [("average", 3.0), ("worst", 0.3)])
     def test_leaves_the_optimum_where_it_is(
         self, criterion: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -247,7 +245,7 @@ class TestBarrier:
         gained = moved.value(tau) - point.value(tau)
         assert gained == pytest.approx((0.1 - 0.005) * length, rel=0.02, abs=1e-12 * point.norm)
 
-    @pytest.mark.parametrize(("size", "epsilon", "share"), [(16, 1.0, 0.998), (16, 4.0, 1 - 1e-6), (24, 2.0, 0.99)])
+    @pytest.mark.parametrize(("size", "epsilon", "share"), [(16, 1.0, 0.998), (16, 4.0, 1 - 1e-6)])
     def test_few_multipliers_prove_nearly_the_optimum(self, size: int, epsilon: float, share: float) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
         dual = bound.few_multipliers(problem)
@@ -255,6 +253,12 @@ class TestBarrier:
         answer = fast.solve(problem, tol=1e-3)
         judged = problem.certify(answer.primal, dual)
         assert share * answer.lower_bound <= judged.lower_bound <= answer.objective
+
+    def test_a_nearly_singular_curvature_causes_no_warning(self) -> None:
+        """The diagonal takes back what the ridge adds, up to rounding: SciPy's own solver warned of it."""
+        curvature = np.ones((4, 4)) - 447 * 2.0**-52 * np.eye(4)
+        step, _ = barrier._on_the_sum(curvature, np.array([1.0, -1, 0, 0]), 2)
+        assert np.all(np.isfinite(step))
 
     def test_many_multipliers_are_left_to_the_climb(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(barrier, "MOST", 30)

@@ -85,15 +85,16 @@ class TestEntries:
         sums = program.lift @ matrix @ program.lift.T @ np.ones(size)
         np.testing.assert_allclose(program.sums @ values, sums[: len(program.sums)])
 
-    @pytest.mark.parametrize("rows", [1, 3])
-    def test_forms_in_slabs_are_the_same(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_forms_in_slabs_are_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         matrix, form = drawn(np.random.default_rng(1), 6, True)
         entries = moments.Entries.of(matrix[1:, 1:] > 0, True)
-        whole, slabs = np.zeros((2, len(entries.factors), len(entries.factors)))
+        whole = np.zeros((len(entries.factors),) * 2)
         entries.forms(form, matrix, whole)
-        monkeypatch.setattr(moments, "ROWS", rows)
-        entries.forms(form, matrix, slabs)
-        np.testing.assert_allclose(np.tril(slabs), np.tril(whole), atol=1e-10)
+        for rows in (1, 3):
+            slabs = np.zeros_like(whole)
+            monkeypatch.setattr(moments, "ROWS", rows)
+            entries.forms(form, matrix, slabs)
+            np.testing.assert_allclose(np.tril(slabs), np.tril(whole), atol=1e-10)
 
 
 class TestBegin:
@@ -117,8 +118,9 @@ class TestBegin:
 
 
 class TestBound:
-    @pytest.mark.parametrize("criterion", ["average", "worst"])
-    @pytest.mark.parametrize(("size", "epsilon"), [(9, 4.0), (12, 2.0), (14, 5.0)])
+    @pytest.mark.parametrize(
+        ("size", "epsilon", "criterion"), [(9, 4.0, "worst"), (12, 2.0, "average"), (12, 5.0, "worst")]
+    )
     def test_proves_nearly_the_optimum(self, size: int, epsilon: float, criterion: str) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon, criterion=criterion)
         frame, point, _ = begun(problem)
@@ -129,7 +131,7 @@ class TestBound:
         assert 0.99 * answer.lower_bound <= judged.lower_bound <= answer.objective
 
     @quick
-    @given(seeds, st.integers(5, 12), epsilons, st.booleans())
+    @given(seeds, st.integers(5, 9), epsilons, st.booleans())
     def test_never_exceeds_the_optimum(self, seed: int, size: int, epsilon: float, uneven: bool) -> None:
         rng = np.random.default_rng(seed)
         matrix = rng.standard_normal((int(rng.integers(1, 2 * size)), size))
@@ -163,7 +165,7 @@ class TestBound:
         assert again.costs.sum() == pytest.approx(best.costs.sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("epsilon", [4.0, 6.0])
+@pytest.mark.parametrize("epsilon", [6.0, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_few_of_many_pairs_prove_the_optimum_closely(epsilon: float) -> None:
     # Quasi-Newton steps in all multipliers prove 74 % of the optimum for 48 types at ε = 6.
     answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(48), epsilon), tol=1e-3)

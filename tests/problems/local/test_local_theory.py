@@ -93,16 +93,16 @@ class TestVariance:
         stated = other.workload.dense() @ np.linalg.inv(gram) @ (other.strategy.T / weights)
         np.testing.assert_allclose(best.reconstruction, stated, rtol=1e-5, atol=1e-7 * np.abs(stated).max())
 
-    @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-    def test_randomised_response_on_histograms(self, epsilon: float) -> None:
+    def test_randomised_response_on_histograms(self) -> None:
         """Example 3.7: ``N (n-1) [n / (e^ε - 1)² + 2 / (e^ε - 1)]``, for every user alike; example 5.5 divides."""
-        size, excess = 9, math.expm1(epsilon)
-        mechanism = rivals.randomised_response(size, epsilon).mechanism(dm.workloads.identity(size))
-        each = (size - 1) * (size / excess**2 + 2 / excess)
-        assert mechanism.worst_variance(20) == pytest.approx(20 * each, rel=1e-10)
-        assert mechanism.average_variance(20) == pytest.approx(20 * each, rel=1e-10)
-        expected = (size - 1) / (size * 0.01) * (size / excess**2 + 2 / excess)
-        assert mechanism.sample_complexity() == pytest.approx(expected, rel=1e-10)
+        for size, epsilon in ((9, 0.5), (9, 4.0), (6, 1.3)):
+            excess = math.expm1(epsilon)
+            mechanism = rivals.randomised_response(size, epsilon).mechanism(dm.workloads.identity(size))
+            each = (size - 1) * (size / excess**2 + 2 / excess)
+            assert mechanism.worst_variance(20) == pytest.approx(20 * each, rel=1e-10)
+            assert mechanism.average_variance(20) == pytest.approx(20 * each, rel=1e-10)
+            expected = (size - 1) / (size * 0.01) * (size / excess**2 + 2 / excess)
+            assert mechanism.sample_complexity() == pytest.approx(expected, rel=1e-10)
 
 
 class TestWorstAgainstAverage:
@@ -141,19 +141,14 @@ class TestBounds:
         bound = (nuclear**2 / math.exp(epsilon) - squares) / size
         assert mechanism.worst_variance(30) >= 30 * bound - 1e-9 * squares
 
-    @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-    def test_histograms_need_samples(self, epsilon: float) -> None:
+    def test_histograms_need_samples(self) -> None:
         """Example 5.8: ``N ≥ (e^-ε - 1/n) / α``; what is truly needed is known, and far more at small ε."""
-        size, alpha = 16, 0.01
-        least = rivals.subset_selection(size, epsilon).sample_complexity(dm.workloads.identity(size), alpha)
-        assert least >= (math.exp(-epsilon) - 1 / size) / alpha
-        others = [
-            rivals.randomised_response(size, epsilon),
-            rivals.rappor(size, epsilon),
-            rivals.hadamard_response(size, epsilon),
-        ]
-        for other in others:
-            assert other.sample_complexity(dm.workloads.identity(size), alpha) >= least * (1 - 1e-9)
+        size, alpha, histogram = 16, 0.01, dm.workloads.identity(16)
+        for epsilon in (0.5, 1.0, 4.0):
+            least = rivals.subset_selection(size, epsilon).sample_complexity(histogram, alpha)
+            assert least >= (math.exp(-epsilon) - 1 / size) / alpha
+            for build in (rivals.randomised_response, rivals.rappor, rivals.hadamard_response):
+                assert build(size, epsilon).sample_complexity(histogram, alpha) >= least * (1 - 1e-9)
 
     @given(seeds, st.integers(2, 7), epsilons)
     @quick
@@ -164,17 +159,12 @@ class TestBounds:
         growth = math.exp(epsilon)
         assert np.diag(gram).max() <= growth / (size - 1 + growth) * (1 + 1e-9)
         assert size * growth / (size - 1 + growth) <= growth
-
-
-class TestLemmas:
-    @given(seeds, st.integers(2, 6), epsilons)
-    @quick
-    def test_columns_sum_to_one_where_g_fixes_the_ones(self, seed: int, size: int, epsilon: float) -> None:
-        """Lemma 1, for any rows: ``G 1 = Q' 1``."""
-        rows = random_strategy(seed, size, epsilon) * np.random.default_rng(seed).random(size)
+        rows = strategy * np.random.default_rng(seed).random(size)  # Lemma 1, for any rows: ``G 1 = Q' 1``
         gram = (rows.T / rows.sum(axis=1)) @ rows
         np.testing.assert_allclose(gram.sum(axis=0), rows.sum(axis=0), rtol=1e-9)
 
+
+class TestLemmas:
     @given(seeds, st.integers(2, 6), epsilons)
     @quick
     def test_the_objective_is_convex_and_antitone(self, seed: int, size: int, epsilon: float) -> None:
@@ -189,14 +179,13 @@ class TestLemmas:
         vector = rng.standard_normal(size)
         assert objective(first + np.outer(vector, vector), queries) <= objective(first, queries) * (1 + 1e-8)
 
-    @pytest.mark.parametrize("epsilon", [0.1, 2.0])
-    def test_patterns_are_extreme(self, epsilon: float) -> None:
+    def test_patterns_are_extreme(self) -> None:
         """Lemma 3: n - 1 independent ratios are tight at each, and none is a mixture of others."""
-        size, growth = 4, math.exp(epsilon)
+        size, growth, units = 4, math.exp(2.0), np.eye(4)
         for members in local.all_sets(size):
             vector = np.where(members, growth, 1.0)
             tight = [
-                np.eye(size)[u] - growth * np.eye(size)[v]
+                units[u] - growth * units[v]
                 for u, v in itertools.permutations(range(size), 2)
                 if math.isclose(vector[u], growth * vector[v])
             ]
@@ -240,9 +229,7 @@ class TestLemmas:
         scale = size / weights.sum()
         assert np.trace(complement.T @ gram @ complement) * scale <= traces.max() * (1 + 1e-9)
 
-    @pytest.mark.parametrize(("name", "value"), [("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)])
-    def test_fixed_mechanisms_are_above_known_optima(self, name: str, value: float) -> None:
-        workload = builtin_workload(name)
+    def test_fixed_mechanisms_are_above_known_optima(self) -> None:
         fixed = [
             rivals.randomised_response(8, 1.0),
             rivals.subset_selection(8, 1.0),
@@ -250,7 +237,8 @@ class TestLemmas:
             rivals.hierarchical_response(8, 1.0, 2, rivals.subset_selection),
             rivals.fourier_response(3, 1.0),
         ]
-        assert all(each.objective(workload) > value for each in fixed)
+        for name, value in (("all_range:8", 1220.1840), ("marginals:2x2x2:0,1,2,3", 879.4881)):
+            assert all(each.objective(builtin_workload(name)) > value for each in fixed), name
 
 
 NEARLY_UNIFORM = st.sampled_from([1e-15, 9.9e-13, 1e-9, 1e-3])
@@ -261,16 +249,16 @@ class TestNearlyUniformPriors:
     """A prior near the uniform one has its own optimum: no tolerance takes it for the uniform one."""
 
     @pytest.mark.parametrize("deviation", [-1e-3, -9.9e-13, 0.0, 9.9e-13, 1e-3])
-    @pytest.mark.parametrize("worse", [0.0, 3e-13, 1e-6])
-    def test_the_judge_contradicts_no_proof(self, deviation: float, worse: float) -> None:
+    def test_the_judge_contradicts_no_proof(self, deviation: float) -> None:
         share = np.array([1 - deviation, 1 + deviation]) / 2
         problem = dm.LocalStrategy(dm.Workload([[1.0, 0.0]]), 1.0, prior=share)
         with without_warnings():
             answer = fast.solve(problem, tol=1e-13)
         proof, best = dm.prove(answer), answer.certificate.interval
-        mixed = (1 - worse) * answer.primal + worse * answer.primal.mean(axis=1, keepdims=True)
-        low, high = problem.certify(mixed, answer.dual).interval
-        assert low <= proof.upper and proof.lower <= high and low <= best[1] and best[0] <= high
+        for worse in (0.0, 3e-13, 1e-6):
+            mixed = (1 - worse) * answer.primal + worse * answer.primal.mean(axis=1, keepdims=True)
+            low, high = problem.certify(mixed, answer.dual).interval
+            assert low <= proof.upper and proof.lower <= high and low <= best[1] and best[0] <= high, worse
 
     @quick
     @given(seeds, NEARLY_UNIFORM, st.sampled_from([0.05, 1.0]))

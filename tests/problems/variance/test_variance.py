@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import nasty
@@ -20,7 +21,7 @@ from dualmech.reference.variance import PROGRAMS
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
 
-BACKENDS = ("CLARABEL", "SCS")
+METHODS = (("newton", 1e-2), ("fixed_point", 1e-7))
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -35,8 +36,7 @@ def changed(array: Array, index: Any, value: float) -> Array:
 
 class TestKnownOptima:
     @pytest.mark.parametrize(
-        ("d", "optimum", "digits"),
-        [(8, 17.866177332774, 12), (16, 45.665356811985, 12), (32, 114.559702825, 9), (64, 282.201421052, 9)],
+        ("d", "optimum", "digits"), [(8, 17.866177332774, 12), (16, 45.665356811985, 12), (32, 114.559702825, 9)]
     )
     def test_prefixes(self, d: int, optimum: float, digits: int) -> None:
         """Values that ball arithmetic encloses, half a unit in the last digit allowed."""
@@ -52,28 +52,26 @@ class TestKnownOptima:
         judged = problem.certify(np.linalg.inv([[1, x], [x, 1]]), shares)
         assert judged.gap <= 1e-14 and judged.objective == pytest.approx(golden**2, rel=1e-14)
 
-    @pytest.mark.parametrize("d", [2, 3, 4, 5, 16, 64, 500])
-    @pytest.mark.parametrize("weight", [0.01, 1.0, 30.0])
-    @pytest.mark.parametrize("cost", [1.0, 4.0])
-    def test_identity_and_total(self, d: int, weight: float, cost: float) -> None:
+    @pytest.mark.parametrize(("weight", "cost"), [(0.01, 4.0), (1.0, 1.0), (30.0, 4.0)])
+    def test_identity_and_total(self, weight: float, cost: float) -> None:
         """Theorem 6 of Xiao et al. and its weighted form, at squared cost β²: ``Σ = aI + b11'``."""
-        root = np.sqrt(1 + weight * d)
-        a = (d - 1 + root) / (d * cost)
-        b = (a / root - a) / d
-        workload = dm.workloads.identity_total(d)
-        weights = np.append(np.ones(d), weight)
-        problem = dm.TotalVariance(workload, weights)
-        covariance = a * np.eye(d) + b
-        judged = problem.certify(cost * covariance, np.ones(d))
-        assert judged.feasible and judged.gap <= 1e-11
-        assert judged.objective / cost == pytest.approx(a * (d - 1 + root), rel=1e-11)
-        mechanism = problem.mechanism(cost * covariance, cost)
-        assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-10)
+        for d in (2, 3, 5, 64):
+            root = np.sqrt(1 + weight * d)
+            a = (d - 1 + root) / (d * cost)
+            b = (a / root - a) / d
+            problem = dm.TotalVariance(dm.workloads.identity_total(d), np.append(np.ones(d), weight))
+            covariance = a * np.eye(d) + b
+            judged = problem.certify(cost * covariance, np.ones(d))
+            assert judged.feasible and judged.gap <= 1e-11, d
+            assert judged.objective / cost == pytest.approx(a * (d - 1 + root), rel=1e-11), d
+            mechanism = problem.mechanism(cost * covariance, cost)
+            assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-10), d
+            assert contains(fast.solve(problem, tol=1e-7).certificate, judged.objective, 1e-12), d
 
-    @pytest.mark.parametrize("d", [1, 2, 7, 40])
-    def test_the_identity_costs_d(self, d: int) -> None:
-        answer = fast.solve(dm.TotalVariance(dm.workloads.identity(d)))
-        assert answer.objective == pytest.approx(d, rel=1e-12) and answer.gap <= 1e-12
+    def test_the_identity_costs_d(self) -> None:
+        for d in (1, 2, 7):
+            answer = fast.solve(dm.TotalVariance(dm.workloads.identity(d)))
+            assert answer.objective == pytest.approx(d, rel=1e-12) and answer.gap <= 1e-12, d
 
     @pytest.mark.parametrize("d", [2, 3, 8])
     def test_the_identity_where_one_record_is_replaced(self, d: int) -> None:
@@ -89,13 +87,10 @@ class TestKnownOptima:
         assert contains(answer.certificate, float(entries @ entries))
         np.testing.assert_allclose(answer.dual.neighbour_weights, entries**2 / (entries @ entries), rtol=1e-4)
 
-    def test_one_row_costs_its_largest_entry_squared(self) -> None:
-        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0, -3, 2]]), weights=2.0), tol=1e-9)
-        assert contains(answer.certificate, 18.0, 1e-12)
-
-    def test_one_column_costs_its_length_squared(self) -> None:
-        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0], [-2], [2]])), tol=1e-9)
-        assert contains(answer.certificate, 9.0, 1e-12)
+    def test_one_row_costs_its_largest_entry_squared_and_one_column_its_length_squared(self) -> None:
+        row, column = dm.Workload([[1.0, -3, 2]]), dm.Workload([[1.0], [-2], [2]])
+        for problem, optimum in ((dm.TotalVariance(row, weights=2.0), 18.0), (dm.TotalVariance(column), 9.0)):
+            assert contains(fast.solve(problem, tol=1e-9).certificate, optimum, 1e-12)
 
     def test_a_product_of_workloads_costs_the_product(self) -> None:
         factors = [dm.workloads.prefix(4), dm.workloads.all_range(3)]
@@ -106,15 +101,13 @@ class TestKnownOptima:
         )
         assert judged.gap <= 1e-9 and judged.objective == pytest.approx(one.objective * two.objective)
 
-    @pytest.mark.parametrize(
-        "workload", [dm.workloads.marginals((4, 4, 4), ways=(1, 2)), dm.workloads.pl94()], ids=["4x4x4", "PL-94"]
-    )
-    def test_symmetric_workloads_need_one_decomposition(self, workload: dm.Workload) -> None:
+    def test_symmetric_workloads_need_one_decomposition(self) -> None:
         """No cell differs from another, so the singular value bound is the optimum."""
-        answer = fast.solve(dm.TotalVariance(workload), tol=1e-9)
-        assert answer.status is dm.Status.CERTIFIED and answer.iterations == 1
-        values = np.linalg.svd(workload.dense(), compute_uv=False)
-        assert answer.lower_bound == pytest.approx(values.sum() ** 2 / workload.shape[1], rel=1e-11)
+        for workload in (dm.workloads.marginals((4, 4, 4), ways=(1, 2)), dm.workloads.pl94()):
+            answer = fast.solve(dm.TotalVariance(workload), tol=1e-9)
+            assert answer.status is dm.Status.CERTIFIED and answer.iterations == 1
+            values = np.linalg.svd(workload.dense(), compute_uv=False)
+            assert answer.lower_bound == pytest.approx(values.sum() ** 2 / workload.shape[1], rel=1e-11)
 
 
 CASES: dict[str, Nasty] = GENTLE | {
@@ -148,43 +141,45 @@ def check(answer: dm.Solution, tol: float) -> None:
 
 
 class TestBothLayers:
-    @pytest.mark.parametrize("method", ["auto", "newton"])
     @pytest.mark.parametrize("case", CASES)
-    def test_fast_to_1e_9(self, case: str, method: str) -> None:
-        check(fast.solve(stated(CASES[case]), tol=1e-9, method=method), 1e-9)
+    def test_fast_to_1e_9(self, case: str) -> None:
+        """Answers of one method never beat bounds of another."""
+        problem = stated(CASES[case])
+        answers = [fast.solve(problem, tol=1e-9, method=method) for method in ("auto", "newton")]
+        for answer in answers:
+            check(answer, 1e-9)
+        with without_warnings():
+            answers += [fast.solve(problem, tol=tol, method=name) for name, tol in METHODS]
+        for one, two in itertools.permutations(answers, 2):
+            assert problem.certify(one.primal, two.dual).feasible  # CertificateError if one did
 
-    @pytest.mark.parametrize("method", ["auto", "newton"])
     @pytest.mark.parametrize("case", HARSH)
-    def test_fast_badly_scaled_to_1e_6(self, case: str, method: str) -> None:
-        check(fast.solve(stated(HARSH[case]), method=method), 1e-6)
+    def test_fast_badly_scaled_to_1e_6(self, case: str) -> None:
+        for method in ("auto", "newton"):
+            check(fast.solve(stated(HARSH[case]), method=method), 1e-6)
 
-    # SCS, which is slow, takes one statement of each case, in turn, and so does CLARABEL of the harsh ones.
-    @pytest.mark.parametrize(
-        ("case", "formulation", "backend"),
-        [
-            (case, formulation, backend)
-            for number, case in enumerate([*CASES, *HARSH])
-            for turn, formulation in enumerate(PROGRAMS)
-            for backend in BACKENDS
-            if (backend == "CLARABEL" and case in CASES) or number % len(PROGRAMS) == turn
-        ],
-    )
-    def test_reference_agrees(self, case: str, formulation: str, backend: str) -> None:
-        problem = stated((CASES | HARSH)[case])
-        answer = reference.solve(problem, backend=backend, formulation=formulation)
-        assert answer.solver == f"reference:{backend}:{formulation}"
-        assert answer.dual.neighbour_weights.sum() == pytest.approx(1)
-        assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
+    # Each case has one program by CLARABEL; each third case, another one by SCS, which is slow.
+    @pytest.mark.parametrize("number", range(len(CASES) + len(HARSH)), ids=[*CASES, *HARSH])
+    def test_reference_agrees(self, number: int) -> None:
+        problem = stated([*CASES.values(), *HARSH.values()][number])
+        best = fast.solve(problem)
+        for backend, every, place in (("CLARABEL", 1, number), ("SCS", 3, number // 3)):
+            if number % every:
+                continue
+            formulation = list(PROGRAMS)[place % len(PROGRAMS)]
+            answer = reference.solve(problem, backend=backend, formulation=formulation)
+            assert answer.solver == f"reference:{backend}:{formulation}"
+            assert answer.dual.neighbour_weights.sum() == pytest.approx(1)
+            assert crosscheck.compare([answer, best]).outcome is crosscheck.Agreement.AGREE
 
-    @pytest.mark.parametrize("case", CASES)
+    @pytest.mark.parametrize("case", list(CASES)[::3])
     def test_the_central_path_ends_within_the_tolerance(self, case: str) -> None:
         problem = stated(CASES[case])
         answer = reference.solve(problem, formulation="logdet")
         assert answer.certificate.certifies(1e-5) and "(s + k)/t" in answer.message
         assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
 
-    @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
-    @pytest.mark.parametrize("case", ["tall", "rank-deficient", "one replaced"])
+    @pytest.mark.parametrize(("case", "sharpness"), [("tall", 1.0), ("rank-deficient", 30.0), ("one replaced", 1000.0)])
     def test_a_centre_has_weights_and_the_gap_that_are_proven(self, case: str, sharpness: float) -> None:
         """The multipliers are ``1 / (t p_i)``, and the bound that they prove is at most ``(s + k)/t`` below."""
         problem = stated(CASES[case])
@@ -199,18 +194,6 @@ class TestBothLayers:
         bound = problem.certify(fast.solve(problem).primal, problem.as_dual(privacy.dual_value)).lower_bound
         assert bound <= total * (1 + 1e-6)
         assert total - bound <= (len(slacks) + len(values["X"])) / sharpness * (1 + 1e-3) + 1e-5 * total
-
-    @pytest.mark.parametrize("case", CASES)
-    def test_answers_of_one_method_never_beat_bounds_of_another(self, case: str) -> None:
-        problem = stated(CASES[case])
-        with without_warnings():
-            answers = [
-                fast.solve(problem, tol=tol, method=name)
-                for name, tol in (("auto", 1e-7), ("newton", 1e-2), ("fixed_point", 1e-7))
-            ]
-        for one in answers:
-            for two in answers:
-                assert problem.certify(one.primal, two.dual).feasible  # CertificateError if one did
 
     @pytest.mark.parametrize("case", ["tall", "rank-deficient", "one replaced"])
     def test_the_program_itself_has_the_same_optimum(self, case: str) -> None:
@@ -229,17 +212,14 @@ class TestBothLayers:
 
 
 class TestFast:
-    problem = dm.TotalVariance(dm.workloads.random_range(10, 25, rng=3), np.linspace(1, 3, 25))
-
     @pytest.mark.parametrize(
         ("workload", "tol", "most"),
         [
-            (dm.workloads.prefix(64), 1e-6, 20),
             (dm.workloads.prefix(64), 1e-9, 30),
-            (dm.workloads.random_range(128, 256, rng=0), 1e-6, 30),
-            (dm.workloads.random_range(256, 60, rng=0), 1e-6, 60),
+            (dm.workloads.random_range(64, 128, rng=0), 1e-6, 30),
+            (dm.workloads.random_range(128, 30, rng=0), 1e-6, 60),
         ],
-        ids=["prefix 64", "prefix 64 to 1e-9", "256 ranges", "60 ranges on 256 cells"],
+        ids=["prefixes", "more ranges than cells", "fewer ranges than cells"],
     )
     def test_decompositions(self, workload: dm.Workload, tol: float, most: int) -> None:
         answer = fast.solve(dm.TotalVariance(workload), tol=tol)
@@ -278,30 +258,21 @@ class TestFast:
             assert judged.objective == pytest.approx(spectrum.objective, rel=1e-9)
 
 
-@pytest.fixture(scope="module", params=["tall", "rank-deficient", "weights with zeros", "one replaced", "ranges"])
-def answer(request: pytest.FixtureRequest) -> dm.Solution:
-    return fast.solve(stated(CASES[request.param]))
-
-
 class TestQueriesOfWeightZero:
     workload = dm.Workload([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], names=["a", "b", "a or b", "c"])
     problem = dm.TotalVariance(workload, weights=[1, 1, 0, 0])
 
-    def test_the_mechanism_answers_what_it_can(self) -> None:
-        mechanism = fast.solve(self.problem).mechanism
-        np.testing.assert_allclose(mechanism.variances(self.workload.select([0, 1, 2])), [1, 1, 2], rtol=1e-6)
-
-    def test_and_refuses_the_rest_by_name(self) -> None:
+    def test_the_mechanism_answers_what_it_can_and_refuses_the_rest_by_name(self) -> None:
+        answer = fast.solve(self.problem)
+        np.testing.assert_allclose(answer.mechanism.variances(self.workload.select([0, 1, 2])), [1, 1, 2], rtol=1e-6)
         with pytest.raises(dm.errors.InvalidInputError, match="'c' lies outside"):
-            fast.solve(self.problem).mechanism.variances(self.workload)
+            answer.mechanism.variances(self.workload)
+        np.testing.assert_allclose(answer.prices, [0.5, 0.5, 0, 0], atol=1e-6)
 
     def test_a_basis_spans_the_others_alone(self) -> None:
         assert self.problem.geometry.rank == 2
         with pytest.raises(dm.errors.InvalidInputError, match="basis"):
             dm.TotalVariance(self.workload, weights=[1, 1, 0, 0], basis=np.eye(3))
-
-    def test_prices(self) -> None:
-        np.testing.assert_allclose(fast.solve(self.problem).prices, [0.5, 0.5, 0, 0], atol=1e-6)
 
 
 class TestReading:
@@ -324,6 +295,6 @@ class TestReading:
         assert list(verdict.binding) == [0, 1, 2, 3]
         assert contains(fast.solve(problem).certificate, verdict.lower_bound, 1e-9)
 
-    @pytest.mark.parametrize("dual", [np.ones(3), dm.duals.VarianceDual(np.ones(3)), [1, 1, 1]])
-    def test_dual_weights_come_bare_or_wrapped(self, dual: Any) -> None:
-        assert dm.TotalVariance(dm.workloads.identity(3)).certify(np.eye(3), dual).gap <= 1e-14
+    def test_dual_weights_come_bare_or_wrapped(self) -> None:
+        for dual in (np.ones(3), dm.duals.VarianceDual(np.ones(3)), [1, 1, 1]):
+            assert dm.TotalVariance(dm.workloads.identity(3)).certify(np.eye(3), dual).gap <= 1e-14

@@ -38,18 +38,17 @@ class TestJudge:
         )
         np.testing.assert_allclose(fast_one.prices(dual), slow_one.prices(dual), rtol=1e-9, atol=1e-15)
 
-    @pytest.mark.parametrize("cells", [1, 2, 97, 1000, 4096, 65536])
+    @pytest.mark.parametrize("cells", [1, 2, 97, 4096])
     def test_products_are_within_their_allowance(self, cells: int) -> None:
         rng, loads = np.random.default_rng(cells), SineLoads(cells)
         chosen = np.unique(rng.integers(1, cells + 1, 20))
         period = cells + 1
+        # Angles are reduced in whole numbers, and sums are taken in more digits.
+        turns = np.multiply.outer(chosen, np.arange(1, period)) % period
+        sums = 1 - np.cos(2 * np.pi * np.longdouble(1) / period * turns)
         for vector in (rng.random(cells), 1.0 / np.arange(1, cells + 1), np.eye(1, cells, cells // 2)[0]):
-            exact = np.longdouble(vector) / period
-            # Angles are reduced in whole numbers, and sums are taken in more digits.
-            turns = np.multiply.outer(chosen, np.arange(1, period)) % period
-            expected = (1 - np.cos(2 * np.pi * np.longdouble(1) / period * turns)) @ exact
             found, error = loads.spent(vector)
-            assert np.abs(found[chosen - 1] - expected).max() <= error / 4
+            assert np.abs(found[chosen - 1] - sums @ (np.longdouble(vector) / period)).max() <= error / 4
 
     def test_a_bound_raised_beyond_the_truth_is_never_certified(self) -> None:
         problem, best = by_sines(33), fast.solve(by_sines(33), tol=1e-8)
@@ -61,13 +60,14 @@ class TestJudge:
 
 
 class TestSolver:
-    @pytest.mark.parametrize("cells", [1, 2, 3, 8, 63, 64, 130])
-    def test_finds_what_a_matrix_finds(self, cells: int) -> None:
-        one, other = fast.solve(by_sines(cells), tol=1e-9), fast.solve(written(cells), tol=1e-9)
-        assert one.status.name == other.status.name == "CERTIFIED"
-        assert one.lower_bound <= other.objective * (1 + 1e-9) and other.lower_bound <= one.objective * (1 + 1e-9)
+    def test_finds_what_a_matrix_finds(self) -> None:
+        for cells in (1, 2, 3, 8, 63, 64):
+            one, other = fast.solve(by_sines(cells), tol=1e-9), fast.solve(written(cells), tol=1e-9)
+            assert one.status.name == other.status.name == "CERTIFIED"
+            assert one.lower_bound <= other.objective * (1 + 1e-9), cells
+            assert other.lower_bound <= one.objective * (1 + 1e-9), cells
 
-    @pytest.mark.parametrize(("cells", "tol"), [(1024, 1e-9), (8192, 1e-6), (65536, 1e-3)])
+    @pytest.mark.parametrize(("cells", "tol"), [(1024, 1e-9), (8192, 1e-6)])
     def test_many_cells(self, cells: int, tol: float) -> None:
         found = fast.solve(by_sines(cells), tol=tol)
         assert found.certificate.certifies(tol)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -39,13 +40,12 @@ class TestKnownOptima:
         answer = fast.solve(problem, tol=1e-10)
         assert contains(answer.certificate, 345.1986, 0.5e-4 / 345)
 
-    @pytest.mark.parametrize("privacy", KINDS)
-    @pytest.mark.parametrize("d", [2, 4, 16, 64])
-    def test_a_tree_of_wavelets_is_symmetric_enough_for_uniform_dual_weights(self, privacy: str, d: int) -> None:
+    def test_a_tree_of_wavelets_is_symmetric_enough_for_uniform_dual_weights(self) -> None:
         """Swapping the halves of a node changes no square of the design: y is uniform, u = (c/g)^(1/(p+1))."""
-        problem = dm.QueryWeighting(dm.workloads.all_range(d), rivals.haar_matrix(d), privacy)
-        answer = fast.solve(problem, tol=1e-12)
-        assert answer.iterations == 0 and answer.gap <= 1e-12
+        for privacy, d in itertools.product(KINDS, (2, 4, 16, 64)):
+            problem = dm.QueryWeighting(dm.workloads.all_range(d), rivals.haar_matrix(d), privacy)
+            answer = fast.solve(problem, tol=1e-12)
+            assert answer.iterations == 0 and answer.gap <= 1e-12, (privacy, d)
 
     def test_uniform_dual_weights_on_eigen_queries_prove_the_singular_value_bound(self) -> None:
         workload = dm.workloads.random_range(12, 30, rng=0)
@@ -55,25 +55,23 @@ class TestKnownOptima:
         judged = problem.certify(np.full(12, 0.01), np.ones(12))
         assert judged.lower_bound == pytest.approx(np.sqrt(eigenvalues).sum() ** 2 / 12, rel=1e-12)
 
-    @pytest.mark.parametrize("d", [1, 2, 7])
-    def test_the_cells_by_themselves(self, d: int) -> None:
+    def test_the_cells_by_themselves(self) -> None:
         """Each cell has weight 1, whatever the workload: the objective is the squared norm of W."""
-        for privacy in KINDS:
+        for d, privacy in itertools.product((1, 2, 7), KINDS):
             workload = dm.Workload(normal(5, d))
             answer = fast.solve(dm.QueryWeighting(workload, np.eye(d), privacy), tol=1e-10)
-            assert contains(answer.certificate, float((workload.matrix**2).sum()), 1e-12)
+            assert contains(answer.certificate, float((workload.matrix**2).sum()), 1e-12), (d, privacy)
             np.testing.assert_allclose(answer.primal, 1, rtol=1e-4)
 
-    @pytest.mark.parametrize(("privacy", "optimum"), [("approximate", 9.0), ("pure", 27.0)])
-    def test_two_queries_of_one_cell(self, privacy: str, optimum: float) -> None:
+    def test_two_queries_of_one_cell(self) -> None:
         """Costs 1 and 4 (pure: 1 and 8) compete for one budget: ``(1 + 2)²`` and ``(1 + 2)³``."""
-        workload = dm.Workload([[1, 0], [0, 2 if privacy == "approximate" else 8**0.5]])
-        moves = np.ones((2, 1))
-        problem = dm.QueryWeighting(workload, np.eye(2), privacy, neighbours=moves)
-        answer = fast.solve(problem, tol=1e-10)
-        assert contains(answer.certificate, optimum, 1e-12)
-        np.testing.assert_allclose(answer.primal, [1 / 3, 2 / 3], rtol=1e-4)
-        np.testing.assert_allclose(answer.prices, [1 / 3, 2 / 3], rtol=1e-4)
+        for privacy, own, optimum in (("approximate", 2, 9.0), ("pure", 8**0.5, 27.0)):
+            workload = dm.Workload([[1, 0], [0, own]])
+            problem = dm.QueryWeighting(workload, np.eye(2), privacy, neighbours=np.ones((2, 1)))
+            answer = fast.solve(problem, tol=1e-10)
+            assert contains(answer.certificate, optimum, 1e-12), privacy
+            np.testing.assert_allclose(answer.primal, [1 / 3, 2 / 3], rtol=1e-4)
+            np.testing.assert_allclose(answer.prices, [1 / 3, 2 / 3], rtol=1e-4)
 
     def test_a_total_that_no_neighbour_changes_is_free(self) -> None:
         """Where one record is replaced, n cells cost ``2 (n - 1)`` by least squares, ``2 n (1 - 1/n)``."""
@@ -153,36 +151,32 @@ def check(answer: dm.Solution, tol: float) -> None:
 
 
 class TestBothLayers:
-    @pytest.mark.parametrize("privacy", KINDS)
     @pytest.mark.parametrize("case", CASES)
-    def test_fast_to_1e_9(self, case: str, privacy: str) -> None:
-        # Of a cost that may be the square of rounding, pure privacy knows the cube root.
-        tol = 1e-8 if (case, privacy) == ("rows that serve nothing", "pure") else 1e-9
-        answer = fast.solve(stated(CASES[case], privacy), tol=tol)
-        check(answer, tol)
-        assert answer.iterations <= 20
+    def test_fast_to_1e_9(self, case: str) -> None:
+        for privacy in KINDS:
+            # Of a cost that may be the square of rounding, pure privacy knows the cube root.
+            tol = 1e-8 if (case, privacy) == ("rows that serve nothing", "pure") else 1e-9
+            answer = fast.solve(stated(CASES[case], privacy), tol=tol)
+            check(answer, tol)
+            assert answer.iterations <= 20
 
-    @pytest.mark.parametrize("privacy", KINDS)
     @pytest.mark.parametrize("case", HARSH)
-    def test_fast_badly_scaled(self, case: str, privacy: str) -> None:
-        check(fast.solve(stated(HARSH[case], privacy), tol=1e-7), 1e-7)
+    def test_fast_badly_scaled(self, case: str) -> None:
+        for privacy in KINDS:
+            check(fast.solve(stated(HARSH[case], privacy), tol=1e-7), 1e-7)
 
-    # SCS, which is slow, takes one statement of each case, in turn, and so does CLARABEL of the harsh ones.
-    @pytest.mark.parametrize(
-        ("case", "privacy", "formulation", "backend"),
-        [
-            (case, *statement, backend)
-            for number, case in enumerate([*CASES, *HARSH])
-            for turn, statement in enumerate(FORMULATIONS)
-            for backend in ("CLARABEL", "SCS")
-            if (backend == "CLARABEL" and case in CASES) or number % len(FORMULATIONS) == turn
-        ],
-    )
-    def test_reference_agrees(self, case: str, privacy: str, formulation: str, backend: str) -> None:
-        problem = stated((CASES | HARSH)[case], privacy)
-        answer = reference.solve(problem, backend=backend, formulation=formulation)
-        assert answer.solver == f"reference:{backend}:{formulation}"
-        assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
+    # Each case has a statement of each kind of privacy by CLARABEL; each third case, another one by SCS, which is slow.
+    @pytest.mark.parametrize("number", range(len(CASES) + len(HARSH)), ids=[*CASES, *HARSH])
+    def test_reference_agrees(self, number: int) -> None:
+        case = [*CASES.values(), *HARSH.values()][number]
+        runs = [(kind, tuple(names)[number % len(names)], "CLARABEL") for kind, names in CONES_BY_FORMULATION.items()]
+        if number % 3 == 0:
+            runs.append((*FORMULATIONS[number // 3 % len(FORMULATIONS)], "SCS"))
+        for privacy, formulation, backend in runs:
+            problem = stated(case, privacy)
+            answer = reference.solve(problem, backend=backend, formulation=formulation)
+            assert answer.solver == f"reference:{backend}:{formulation}"
+            assert crosscheck.compare([answer, fast.solve(problem)]).outcome is crosscheck.Agreement.AGREE
 
     @pytest.mark.parametrize(("privacy", "formulation"), FORMULATIONS)
     def test_the_program_itself_has_the_same_optimum(self, privacy: str, formulation: str) -> None:
@@ -196,12 +190,9 @@ class TestBothLayers:
 
 
 class TestFast:
-    problem = stated(CASES["eigen-queries of prefixes"], "approximate")
-
     @pytest.mark.parametrize("privacy", KINDS)
-    @pytest.mark.parametrize("d", [64, 256])
-    def test_factorisations_on_ranges(self, privacy: str, d: int) -> None:
-        workload = dm.workloads.random_range(d, 2 * d, rng=0)
+    def test_factorisations_on_ranges(self, privacy: str) -> None:
+        workload = dm.workloads.random_range(64, 128, rng=0)
         problem = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload), privacy)
         answer = fast.solve(problem, tol=1e-10)
         check(answer, 1e-10)
@@ -224,10 +215,10 @@ def answer(request: pytest.FixtureRequest) -> dm.Solution:
 
 
 class TestLies:
-    @pytest.mark.parametrize("factor", [10.0, 1e300, 1e-300])
-    def test_raised_dual_weights_prove_no_more(self, answer: dm.Solution, factor: float) -> None:
-        judged = answer.problem.certify(answer.primal, factor * answer.dual.neighbour_weights)
-        assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12)
+    def test_raised_dual_weights_prove_no_more(self, answer: dm.Solution) -> None:
+        for factor in (10.0, 1e300, 1e-300):
+            judged = answer.problem.certify(answer.primal, factor * answer.dual.neighbour_weights)
+            assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12), factor
 
     def test_what_cannot_be_scaled_is_left_alone(self, answer: dm.Solution) -> None:
         np.testing.assert_array_equal(answer.problem.feasible(-answer.primal), -answer.primal)
@@ -252,30 +243,26 @@ class TestReading:
         with pytest.raises(dm.errors.InvalidInputError, match="Gaussian mechanism, got 'pure'.*Laplace"):
             _ = fast.solve(stated(CASES["wavelet"], "pure")).mechanism
 
-    def test_binding_cells(self) -> None:
+    def test_binding_cells_and_dual_weights_bare_or_wrapped(self) -> None:
         problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
         assert list(problem.binding([1, 0.5, 1], 1e-6)) == [0, 2] and not len(problem.loose([1, 1, 1], 0.1))
-
-    def test_dual_weights_come_bare_or_wrapped(self) -> None:
-        problem = dm.QueryWeighting(dm.workloads.identity(3), np.eye(3))
         for dual in (np.ones(3), dm.duals.WeightingDual(np.ones(3)), [1, 1, 1]):
             assert problem.certify(np.ones(3), dual).gap <= 1e-14
 
 
-@pytest.mark.parametrize("privacy", ["approximate", "pure"])
-@pytest.mark.parametrize("angle", [1e-5, 1e-8, 1e-10, 1e-12])
-def test_designs_that_nearly_depend_are_known_exactly(privacy: str, angle: float) -> None:
+def test_designs_that_nearly_depend_are_known_exactly() -> None:
     """The columns of W Q⁺ grow like 1/angle, and what is known of them does not get worse."""
-    slope = 1 + angle
-    design = [[1, 1, 0, 0], [1, slope, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    problem = dm.QueryWeighting(dm.workloads.prefix(4), design, privacy)
-    judged = problem.certify(problem.feasible(np.ones(4)), np.ones(4))
-    # (1, 0) is (slope · first - second) / (slope - 1), and (1, 1) is the first.
-    along = Fraction(slope) / (Fraction(slope) - 1)
-    costs: list[Fraction | int] = [along**2 + 3, (along / Fraction(slope)) ** 2, 2, 1]
-    for cost, own in zip(costs, problem.costs, strict=True):
-        assert abs(Fraction(float(own)) / Fraction(cost) - 1) < Fraction(1, 10**15)
-    assert judged.resolution < 1e-12
+    for privacy, angle in itertools.product(KINDS, (1e-5, 1e-8, 1e-10, 1e-12)):
+        slope = 1 + angle
+        design = [[1, 1, 0, 0], [1, slope, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+        problem = dm.QueryWeighting(dm.workloads.prefix(4), design, privacy)
+        judged = problem.certify(problem.feasible(np.ones(4)), np.ones(4))
+        # (1, 0) is (slope · first - second) / (slope - 1), and (1, 1) is the first.
+        along = Fraction(slope) / (Fraction(slope) - 1)
+        costs: list[Fraction | int] = [along**2 + 3, (along / Fraction(slope)) ** 2, 2, 1]
+        for cost, own in zip(costs, problem.costs, strict=True):
+            assert abs(Fraction(float(own)) / Fraction(cost) - 1) < Fraction(1, 10**15), (privacy, angle)
+        assert judged.resolution < 1e-12, (privacy, angle)
 
 
 def test_designs_that_depend_up_to_rounding_alone_are_not_certified() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from elimination import Rows, fractions, inverse, reduced, times, transposed
 
 import dualmech as dm
@@ -91,11 +92,9 @@ def wrong(seed: int) -> str:
         answer = fast.solve(problem, tol=1e-6)
     rng = np.random.default_rng(seed)
     costs, power = exact_costs(workload, design), POWERS[privacy]
-    moved = (
-        np.eye(design.shape[1])
-        if problem.neighbours is None
-        else np.asarray(problem.neighbours.todense() if hasattr(problem.neighbours, "todense") else problem.neighbours)
-    )
+    moved = np.eye(design.shape[1])
+    if problem.neighbours is not None:
+        moved = sp.csr_array(problem.neighbours).toarray()
     sizes = [[abs(each) ** (3 - power) for each in row] for row in times(fractions(design), fractions(moved))]
     with mp.workdps(60):
         for cost, root, off in zip(costs, problem.geometry.roots, problem.geometry.root_rounding, strict=True):
@@ -150,11 +149,10 @@ def test_parallel_long_rows_and_a_short_one() -> None:
     assert low <= answer.mechanism.variances(problem.workload).sum() <= high
 
 
-@pytest.mark.parametrize("first", range(0, 350, 50))
-def test_intervals_hold_exact_values(first: int) -> None:
-    assert not [found for seed in range(first, first + 50) if (found := wrong(seed))]
+def test_intervals_hold_exact_values() -> None:
+    assert not [found for seed in range(250) if (found := wrong(seed))]
 
 
 @pytest.mark.slow
 def test_intervals_hold_exact_values_in_many_cases() -> None:
-    assert not [found for seed in range(350, 2500) if (found := wrong(seed))]
+    assert not [found for seed in range(250, 2500) if (found := wrong(seed))]

@@ -24,38 +24,36 @@ def says(value: float, status: str = claims.OPTIMAL, excess: float = 0.0) -> Cla
     return Claim("made", status, value, lower=2.0, upper=2.5, excess=excess, seconds=0.0)
 
 
-def test_values_inside_the_interval_are_neither_below_nor_above() -> None:
+def test_values_are_held_against_the_interval() -> None:
+    """Those inside are neither below nor above; what is not called optimal is counted apart."""
     assert [says(value).error for value in (1.0, 2.0, 2.2, 2.5, 5.0)] == [-0.5, 0.0, 0.0, 0.0, 1.0]
     row = Backend("MADE", "1", 0.1, False, (says(1.0), says(1.9), says(2.2), says(2.6), says(9.0)))
-    assert (len(row.below), row.beyond(row.below)) == (2, 1)
-    assert (len(row.above), row.beyond(row.above)) == (2, 1)
-
-
-def test_what_is_not_called_optimal_is_counted_apart() -> None:
-    row = Backend(
-        "MADE", "1", 0.1, False, (says(1.0, claims.INACCURATE), says(np.inf, "infeasible"), says(np.nan, claims.FAILED))
-    )
+    assert (len(row.below), row.beyond(row.below), len(row.above), row.beyond(row.above)) == (2, 1, 2, 1)
+    others = says(1.0, claims.INACCURATE), says(np.inf, "infeasible"), says(np.nan, claims.FAILED)
+    row = Backend("MADE", "1", 0.1, False, others)
     assert not (row.optimal or row.below or row.above or row.infeasible)
     assert (row.count(claims.INACCURATE), row.count(*claims.IMPOSSIBLE), row.count(claims.FAILED)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0])
-def test_excess_of_a_raw_point_is_what_it_breaks(name: str, scale: float) -> None:
+def test_excess_of_a_raw_point_is_what_it_breaks(name: str) -> None:
     """The true optimum breaks nothing; twice or half of the noise costs, or varies, twice as much as allowed."""
     problem = library.problems()[name]()
-    answer = fast.solve(problem, tol=1e-9)
-    program = reference.formulate(problem)
+    answer, program = fast.solve(problem, tol=1e-9), reference.formulate(problem)
     for variable in program.variables():
         variable.value = np.zeros(variable.shape)
-    if isinstance(problem, dm.FitnessForUse):
-        program.var_dict["Sigma"].value = scale * answer.primal
-    else:
-        unmoved = problem.geometry.unmoved
-        moved = scipy.linalg.null_space(unmoved) if len(unmoved) else np.eye(len(answer.primal))
-        program.var_dict["X"].value = np.linalg.inv(moved.T @ answer.primal @ moved) / scale
-    found = claims.excess(problem, program, answer.objective)
-    assert found == pytest.approx(max(scale, 1 / scale) - 1, abs=1e-6)
+    for scale in (1.0, 0.5, 2.0):
+        if isinstance(problem, dm.FitnessForUse):
+            program.var_dict["Sigma"].value = scale * answer.primal
+        else:
+            unmoved = problem.geometry.unmoved
+            moved = scipy.linalg.null_space(unmoved) if len(unmoved) else np.eye(len(answer.primal))
+            program.var_dict["X"].value = np.linalg.inv(moved.T @ answer.primal @ moved) / scale
+        found = claims.excess(problem, program, answer.objective)
+        assert found == pytest.approx(max(scale, 1 / scale) - 1, abs=1e-6), scale
+    honest = claims.claim(name, "CLARABEL", {})
+    assert honest.optimal and abs(honest.error) < 1e-6 and honest.excess < 1e-5
+    assert 0 < honest.lower <= honest.upper < honest.lower * (1 + 1e-10)
 
 
 def test_an_indefinite_point_or_one_without_value_breaks_everything() -> None:
@@ -68,29 +66,21 @@ def test_an_indefinite_point_or_one_without_value_breaks_everything() -> None:
     assert claims.excess(problem, program, -1.0) == np.inf
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_an_honest_backend_is_close_to_the_proof(name: str) -> None:
-    found = claims.claim(name, "CLARABEL", {})
-    assert found.optimal and abs(found.error) < 1e-6 and found.excess < 1e-5
-    assert 0 < found.lower <= found.upper < found.lower * (1 + 1e-10)
-
-
-def test_a_value_that_is_too_low_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_too_low_is_found_and_a_backend_that_fails_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def lies(program: Any, backend: str, **_: Any) -> backends.BackendRun:
         program.solve(solver="CLARABEL")
         program._value *= 0.9
         return backends.BackendRun("optimal", False, 1, 0.0)
 
+    def fails(*_: Any, **__: Any) -> None:
+        raise dm.errors.BackendError("no licence")
+
     monkeypatch.setattr(backends, "run", lies)
     found = claims.claim("fitness-prefix-2", "CLARABEL", {})
     assert found.error == pytest.approx(-0.1) and found.excess == pytest.approx(1 / 0.9 - 1, abs=1e-6)
     assert found.beyond(1e-3) and not found.beyond(0.1)
-
-
-def test_a_backend_that_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise dm.errors.BackendError("no licence")
-
     monkeypatch.setattr(backends, "run", fails)
     found = claims.claim("fitness-prefix-2", "CLARABEL", {})
     assert found.status == claims.FAILED and not found.optimal and np.isnan(found.excess)
@@ -102,16 +92,15 @@ def test_small_problems_are_of_ordinary_size_or_not() -> None:
     assert {"fitness-large", "variance-small"} <= set(others) and not set(ordinary) & set(others)
 
 
-def test_the_sheet_has_a_row_per_backend_and_accuracy() -> None:
+def test_sheets_have_a_row_per_backend_and_accuracy_and_are_printed() -> None:
     tasks = SHEETS["backends/claims"].tasks(True)
     assert len(tasks) == 2 * len(claims.backends())
     assert {"CLARABEL", "SCS"} <= set(claims.backends()) and "DIFFCP" not in claims.backends()
-
-
-def test_the_command_prints_them() -> None:
     result = run("crosscheck", "backends/claims", "--quick")
     assert result.exit_code == 0
     assert "CLARABEL" in result.output and "Widest proven interval" in result.output
+    files = run("crosscheck", "backends/files", "--quick")
+    assert files.exit_code == 0 and "SCS tight" in files.output
 
 
 @pytest.mark.parametrize("name", ["common-random-2-seed-0", "common-dependent-rows", "refinement-stage-2"])
@@ -121,11 +110,6 @@ def test_files_are_read_back_and_solved_near_the_optimum(name: str) -> None:
     for tight, promise in ((False, 1e-4), (True, 1e-6)):
         found = getattr(row, claims.label("CLARABEL", tight))
         assert found.optimal and abs(found.error) < promise
-
-
-def test_the_sheet_of_files_is_printed() -> None:
-    result = run("crosscheck", "backends/files", "--quick")
-    assert result.exit_code == 0 and "SCS tight" in result.output
 
 
 @pytest.mark.slow

@@ -66,19 +66,17 @@ class TestPrinted:
             assert bound == BOUND
             assert float(row[best]) <= float(row[worst])
             assert 0 < float(row[bound]) <= 1
-
-    def test_the_largest_factor_is_the_texts_thirteen(self) -> None:
         largest = max(float(text) for row in ALTERNATIVES.values() for text in row.values())
-        assert round(largest) == 13
+        assert round(largest) == 13, "as the text says"
 
 
 class TestInstances:
-    @pytest.mark.parametrize("quick", [False, True])
-    def test_have_as_many_cells_as_the_run_says(self, quick: bool) -> None:
-        instances = [instance for _, row in eigen_instances.alternatives(quick) for instance in row]
-        instances += [*eigen_instances.ranges(quick), *eigen_instances.marginals(quick)]
-        assert {instance.cells for instance in instances} == {256 if quick else eigen_instances.CELLS}
-        assert len({instance.label for instance in instances}) == len(instances)
+    def test_have_as_many_cells_as_the_run_says(self) -> None:
+        for quick in (False, True):
+            instances = [instance for _, row in eigen_instances.alternatives(quick) for instance in row]
+            instances += [*eigen_instances.ranges(quick), *eigen_instances.marginals(quick)]
+            assert {instance.cells for instance in instances} == {256 if quick else eigen_instances.CELLS}
+            assert len({instance.label for instance in instances}) == len(instances)
 
     def test_every_row_that_is_printed_is_read(self) -> None:
         assert list(ROWS) == list(ALTERNATIVES)
@@ -102,31 +100,27 @@ class TestInstances:
         for label, workload in queries.items():
             np.testing.assert_allclose(found[label].build().gram(), workload.gram(), atol=1e-9 * len(workload))
 
-    def test_all_predicates_are_all_of_them(self) -> None:
+    def test_all_predicates_are_all_of_them_and_many_random_ones_are_near(self) -> None:
         every = np.array([[float(k >> i & 1) for i in range(5)] for k in range(2**5)])
         gram = eigen_instances._predicates(5).gram()
         np.testing.assert_allclose(every.T @ every, 2**5 / 4 * gram, atol=1e-12)
-
-    def test_many_random_predicates_are_near_all_of_them(self) -> None:
         gram = eigen_instances._random_predicates(64).gram() / (eigen_instances.SAMPLED * 64)
         np.testing.assert_allclose(gram, (np.ones((64, 64)) + np.eye(64)) / 4, atol=0.04)
 
-    @pytest.mark.parametrize("name", [WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY])
-    def test_rivals_spend_one_and_are_the_rivals(self, name: str) -> None:
+    def test_rivals_spend_one_and_are_the_rivals(self) -> None:
         shape, tables_asked = (2, 4, 4), (("a0",), ("a1", "a2"))
         workload = dm.workloads.marginals(shape, sets=tables_asked)
-        instance = small(lambda: workload, shape, (name,), tables=tables_asked)
-        mechanism = instance.rival(name)
-        assert mechanism.squared_privacy_cost == pytest.approx(1)
-        build = {
+        for name, build in {
             WAVELET: rivals.wavelet,
             HIERARCHICAL: rivals.hierarchical_product,
             FOURIER: rivals.fourier,
             DATACUBE: rivals.datacube,
             IDENTITY: rivals.input_perturbation,
-        }[name]
-        expected = build(workload, 1.0).variances(workload).sum()
-        assert instance.errors(name, workload) == pytest.approx((expected, expected))
+        }.items():
+            instance = small(lambda: workload, shape, (name,), tables=tables_asked)
+            assert instance.rival(name).squared_privacy_cost == pytest.approx(1)
+            expected = build(workload, 1.0).variances(workload).sum()
+            assert instance.errors(name, workload) == pytest.approx((expected, expected)), name
 
     def test_orders_of_the_cells_matter_to_rivals_alone(self) -> None:
         workload = dm.workloads.all_range(16)
@@ -138,9 +132,8 @@ class TestInstances:
         one, two = (fast.eigen_design(each, bound_tol=None).total_variance for each in (workload, mixed))
         assert one == pytest.approx(two, rel=1e-6)
 
-    @pytest.mark.parametrize("cells", [512, 1024])
-    def test_a_gram_matrix_of_many_cells_makes_a_workload_that_problems_take(self, cells: int) -> None:
-        gram = dm.workloads.all_range_gram(cells)
+    def test_a_gram_matrix_of_many_cells_makes_a_workload_that_problems_take(self) -> None:
+        gram = dm.workloads.all_range_gram(512)
         workload = dm.workloads.from_gram(gram)
         np.testing.assert_allclose(workload.gram(), gram, rtol=1e-10)
         assert np.abs(workload.dense()[workload.dense() != 0]).min() > 1e-40
@@ -152,13 +145,11 @@ class TestInstances:
 
 
 class TestReadings:
-    def test_every_quick_instance_is_certified(self, solved: dict[str, SolvedInstance]) -> None:
+    def test_every_quick_instance_is_certified_and_stands_in_order(self, solved: dict[str, SolvedInstance]) -> None:
+        """Bound, optimum, design, rivals."""
         for reading in solved.values():
             assert reading.certified
             assert reading.gap <= eigen_instances.OPTIMUM_TOLERANCE
-
-    def test_bound_optimum_design_rivals_stand_in_this_order(self, solved: dict[str, SolvedInstance]) -> None:
-        for reading in solved.values():
             low, high = reading.optimum
             assert high >= 1 - 1e-9
             assert high - low <= eigen_instances.OPTIMUM_TOLERANCE
@@ -167,15 +158,12 @@ class TestReadings:
             assert reading.best in reading.rivals
 
     def test_the_design_is_optimal_on_marginals(self, solved: dict[str, SolvedInstance]) -> None:
-        """EIG, section 5.2: on marginals its error equals the bound."""
+        """EIG, section 5.2: its error equals the bound.
+
+        Fourier and a datacube of all tables have one error there, the number of tables times the rank.
+        """
         for instance in eigen_instances.marginals(quick=True):
             assert solved[instance.label].design == pytest.approx((1, 1), abs=2e-6)
-
-    def test_fourier_and_a_datacube_of_all_tables_have_one_error_on_marginals(
-        self, solved: dict[str, SolvedInstance]
-    ) -> None:
-        """Both are the number of tables times the rank: tr(W p (W'W)⁺ W')."""
-        for instance in eigen_instances.marginals(quick=True):
             errors = solved[instance.label].rivals
             assert errors[FOURIER] == pytest.approx(errors[DATACUBE], rel=1e-9)
 
@@ -209,35 +197,30 @@ class TestVerdicts:
     def printed(reading: SolvedInstance, numbers: dict[str, str]) -> SolvedInstance:
         return dataclasses.replace(reading, instance=dataclasses.replace(reading.instance, printed=numbers))
 
-    def test_numbers_at_the_design_agree(self, solved: dict[str, SolvedInstance]) -> None:
+    @pytest.mark.parametrize(
+        ("factor", "finding", "words"),
+        [
+            (1.0, Finding.AGREES, "^AGREES: "),
+            (1 / 1.1, Finding.ABOVE, "WORSE"),
+            (1.1, Finding.DIFFERS, "MAY DIFFER"),
+        ],
+    )
+    def test_numbers_at_above_and_below_the_design(
+        self, factor: float, finding: Finding, words: str, solved: dict[str, SolvedInstance]
+    ) -> None:
+        """Two above it say that the paper's design is worse; those below leave the instance open."""
         reading = solved["prefixes"]
-        numbers = {name: f"{reading.factor(name)[0]:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
+        numbers = {name: f"{reading.factor(name)[0] * factor:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
         found = self.printed(reading, numbers)
-        assert found.verdict.finding is Finding.AGREES
-        assert not found.verdict.others
-        assert report.sentence(found.verdict, found.design).startswith("AGREES: ")
-
-    def test_two_numbers_above_the_design_say_that_the_papers_is_worse(self, solved: dict[str, SolvedInstance]) -> None:
-        reading = solved["prefixes"]
-        worse = {name: f"{reading.factor(name)[0] / 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
-        found = self.printed(reading, worse)
-        assert found.verdict.finding is Finding.ABOVE
-        assert found.verdict.excess[0] < 0.1 < found.verdict.excess[1]
-        assert "WORSE" in report.sentence(found.verdict, found.design)
-
-    def test_numbers_below_the_design_leave_the_instance_open(self, solved: dict[str, SolvedInstance]) -> None:
-        reading = solved["prefixes"]
-        better = {name: f"{reading.factor(name)[0] * 1.1:.3f}" for name in (WAVELET, HIERARCHICAL, BOUND)}
-        found = self.printed(reading, better)
-        assert found.verdict.finding is Finding.DIFFERS
-        assert "MAY DIFFER" in report.sentence(found.verdict, found.design)
+        assert found.verdict.finding is finding
+        assert re.search(words, report.sentence(found.verdict, found.design))
+        assert finding is not Finding.AGREES or not found.verdict.others
+        assert finding is not Finding.ABOVE or found.verdict.excess[0] < 0.1 < found.verdict.excess[1]
 
     def test_numbers_that_imply_different_designs_say_nothing(self, solved: dict[str, SolvedInstance]) -> None:
-        found = self.printed(solved["prefixes"], {WAVELET: "3.00", HIERARCHICAL: "2.00"})
-        assert report.sentence(found.verdict, found.design).endswith("no two columns imply one design")
-
-    def test_one_number_of_three_agrees_in_part(self, solved: dict[str, SolvedInstance]) -> None:
         reading = solved["prefixes"]
+        found = self.printed(reading, {WAVELET: "3.00", HIERARCHICAL: "2.00"})
+        assert report.sentence(found.verdict, found.design).endswith("no two columns imply one design")
         found = self.printed(reading, {WAVELET: "3.00", BOUND: f"{reading.factor(BOUND)[0]:.3f}"})
         assert report.sentence(found.verdict, found.design) == "AGREES IN PART: bound; not wavelet"
 
@@ -271,10 +254,7 @@ class TestDesigns:
 
     def test_the_root_of_the_prefixes_is_their_best_basis(self, rows: dict[str, Row]) -> None:
         best = rows["prefixes, 128"].best
-        assert best.name == "root"
-        assert best.completed[1] < 1.02
-
-    def test_the_root_squares_to_the_prefixes(self) -> None:
+        assert best.name == "root" and best.completed[1] < 1.02
         root = designs.prefix_root(64)
         np.testing.assert_allclose(root @ root, dm.workloads.prefix(64).dense(), atol=1e-12)
 
@@ -304,13 +284,12 @@ class TestReductions:
             error = math.sqrt(found.total_variance / optimum)
             assert low * (1 - 1e-6) <= error <= high * (1 + 1e-6)
 
-    @pytest.mark.parametrize("build", [partial(designs.ranges_design, 64), partial(dm.workloads.prefix, 64)])
-    def test_are_held_against_a_bound_that_is_nearly_the_optimum(self, build: partial[dm.Workload]) -> None:
+    def test_are_held_against_a_bound_that_is_nearly_the_optimum(self) -> None:
         """One step from the singular value bound; on prefixes, too, where Program 1 is far from it."""
-        workload = build()
-        optimum = fast.solve(dm.TotalVariance(workload), tol=1e-7)
-        program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
-        assert 0.996 * optimum.objective <= designs.bound(program) <= optimum.objective * (1 + 1e-9)
+        for workload in (designs.ranges_design(64), dm.workloads.prefix(64)):
+            optimum = fast.solve(dm.TotalVariance(workload), tol=1e-7)
+            program = dm.QueryWeighting(workload, dm.designs.eigen_queries(workload))
+            assert 0.996 * optimum.objective <= designs.bound(program) <= optimum.objective * (1 + 1e-9)
 
     def test_at_the_papers_size_are_fewer_and_asked_for_by_name(self) -> None:
         for row in (task() for task in designs.large_rows(quick=True)):
@@ -324,12 +303,10 @@ class TestReductions:
             ]
 
 
-class TestCompletedTotal:
-    @pytest.mark.parametrize(
-        "workload", [dm.workloads.prefix(24), dm.workloads.marginals((2, 3, 4), ways=1), designs.ranges_design(32)]
-    )
-    def test_is_that_of_least_squares(self, workload: dm.Workload) -> None:
-        """From a Cholesky factor, or where strategies lack full column rank from least squares themselves."""
+def test_a_completed_total_is_that_of_least_squares() -> None:
+    """From a Cholesky factor, or where strategies lack full column rank from least squares themselves."""
+    marginals = dm.workloads.marginals((2, 3, 4), ways=1)
+    for workload in (dm.workloads.prefix(24), marginals, designs.ranges_design(32)):
         for design in (dm.designs.eigen_queries(workload), np.eye(workload.shape[1])):
             answer = fast.solve(dm.QueryWeighting(workload, design), tol=1e-7)
             completed = strategies.completed(answer.problem.strategy(answer.primal))
@@ -337,17 +314,16 @@ class TestCompletedTotal:
             assert designs.completed_total(answer) == pytest.approx(total, rel=1e-6)
 
 
-class TestCompletion:
-    def test_solving_program_1_better_can_make_program_2_worse(self) -> None:
-        for task in designs.completion_rows(quick=True):
-            row = task()
-            assert row.outcome is Agreement.AGREE
-            unsolved, *programs = row.parts
-            assert [entry.asked for entry in programs] == list(designs.TOLERANCES)
-            for entry in row.parts:
-                assert 1 - 1e-9 <= entry.completed <= entry.program * (1 + 1e-9)
-            assert min(entry.program for entry in programs) < unsolved.program
-            assert programs[-1].completed > max(unsolved.completed, programs[0].completed)
+def test_solving_program_1_better_can_make_program_2_worse() -> None:
+    for task in designs.completion_rows(quick=True):
+        row = task()
+        assert row.outcome is Agreement.AGREE
+        unsolved, *programs = row.parts
+        assert [entry.asked for entry in programs] == list(designs.TOLERANCES)
+        for entry in row.parts:
+            assert 1 - 1e-9 <= entry.completed <= entry.program * (1 + 1e-9)
+        assert min(entry.program for entry in programs) < unsolved.program
+        assert programs[-1].completed > max(unsolved.completed, programs[0].completed)
 
 
 def table(path: Path, records: list[tuple[object, ...]], columns: tuple[str, ...] = ()) -> str:
@@ -357,34 +333,29 @@ def table(path: Path, records: list[tuple[object, ...]], columns: tuple[str, ...
 
 
 class TestRelativeErrors:
-    def test_records_are_counted_in_bins_of_equal_width(self, tmp_path: Path) -> None:
+    def test_records_are_counted_in_bins_of_equal_width_by_their_weight(self, tmp_path: Path) -> None:
         counts = relative.histogram(table(tmp_path / "t.csv", [(0, 0, 0, 0), (74, 8, 15, 1), (74, 8, 15, 1)]))
         assert counts.shape == (eigen_instances.CELLS,)
         assert (counts[0], counts[-1], counts.sum()) == (1, 2, 3)
-
-    def test_a_record_counts_as_many_as_its_weight(self, tmp_path: Path) -> None:
         records: list[tuple[object, ...]] = [(0, 0, 0, 0, "2.5"), (0, 0, 0, 0, 4), (74, 8, 15, 1, 0.5)]
         counts = relative.histogram(table(tmp_path / "t.csv", records, (*relative.FIELDS, "weight")))
         assert (counts[0], counts[-1], counts.sum()) == (6.5, 0.5, 7)
 
-    @pytest.mark.parametrize(
-        ("records", "columns", "words"),
-        [
+    def test_a_table_of_something_else_is_refused(self, tmp_path: Path) -> None:
+        weighed = (*relative.FIELDS, "weight")
+        cases: list[tuple[list[tuple[object, ...]], tuple[str, ...], str]] = [
             ([(75, 0, 0, 0)], (), "age must be a code from 0 to 74, got '75' in line 2"),
             ([(1, 0, "?", 0)], (), "education-num"),
             ([(1, 0)], (), "education-num must be a code"),
             ([], (), "at least one record"),
             ([(1, 2)], ("age", "workclass"), "lacks 'education-num'"),
-            ([(1, 2, 3, 0, "-1")], (*relative.FIELDS, "weight"), "weight must be a number from 0, got '-1' in line 2"),
-            ([(1, 2, 3, 0, "inf")], (*relative.FIELDS, "weight"), "weight must be"),
-            ([(1, 2, 3, 0)], (*relative.FIELDS, "weight"), "weight must be"),
-        ],
-    )
-    def test_a_table_of_something_else_is_refused(
-        self, records: list[tuple[object, ...]], columns: tuple[str, ...], words: str, tmp_path: Path
-    ) -> None:
-        with pytest.raises(dm.errors.InvalidInputError, match=re.escape(words)):
-            relative.histogram(table(tmp_path / "t.csv", records, columns))
+            ([(1, 2, 3, 0, "-1")], weighed, "weight must be a number from 0, got '-1' in line 2"),
+            ([(1, 2, 3, 0, "inf")], weighed, "weight must be"),
+            ([(1, 2, 3, 0)], weighed, "weight must be"),
+        ]
+        for records, columns, words in cases:
+            with pytest.raises(dm.errors.InvalidInputError, match=re.escape(words)):
+                relative.histogram(table(tmp_path / "t.csv", records, columns))
 
     def test_errors_are_over_those_of_the_design_for_them(self) -> None:
         workload = dm.workloads.marginals([2, 4], ways=(1, 2))
@@ -454,14 +425,12 @@ class TestPure:
 
 class TestReport:
     def test_a_row_shows_printed_beside_computed(self, solved: dict[str, SolvedInstance]) -> None:
-        row = eigen_instances.row_of("1D CDF", (solved["prefixes"],))
-        text = "\n".join(report.lines(row))
+        """A verdict is given at the paper's size."""
+        reading = solved["prefixes"]
+        text = "\n".join(report.lines(eigen_instances.row_of("1D CDF", (reading,))))
         for words in ("0.80", "1.01", "256 cells", "NO VERDICT: the paper's numbers are of 2048 cells"):
             assert words in text
         assert max(len(line) for line in text.splitlines()) <= 132
-
-    def test_a_verdict_is_given_at_the_papers_size(self, solved: dict[str, SolvedInstance]) -> None:
-        reading = solved["prefixes"]
         grown = dataclasses.replace(reading.instance, shape=(eigen_instances.CELLS,))
         row = eigen_instances.row_of("1D CDF", (dataclasses.replace(reading, instance=grown),))
         assert "AGREES IN PART: hierarchical and bound; not wavelet" in "\n".join(report.lines(row))

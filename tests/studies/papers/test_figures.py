@@ -24,7 +24,6 @@ from dualmech.studies.papers.fitness.figures import (
     FIGURE_2,
     FIGURE_3,
     ExchangeableNoise,
-    Figure,
     fitness_noise,
     variance_noise,
 )
@@ -71,20 +70,20 @@ class TestClosedForms:
             moved = cells * other.cell_variance + weight * other.total_variance
             assert moved * other.squared_cost >= total * (1 - 1e-12)
 
-    @pytest.mark.parametrize("cells", [2, 3, 10, 256])
-    def test_theorem_7(self, cells: int) -> None:
-        assert fitness_noise(cells, 1.0).squared_cost == pytest.approx(2 * cells / (cells + 1))
+    def test_theorem_7(self) -> None:
+        for cells in (2, 3, 10, 256):
+            assert fitness_noise(cells, 1.0).squared_cost == pytest.approx(2 * cells / (cells + 1))
 
     def test_theorem_8_the_ratio_grows_like_the_root_of_the_cells(self) -> None:
         ratios = [figures.point(4**power, 1).curves["CA"] for power in (4, 6, 8)]
         assert ratios[2] / ratios[1] == pytest.approx(4, rel=0.05)
         assert ratios[1] / ratios[0] == pytest.approx(4, rel=0.15)
 
-    @pytest.mark.parametrize(("cells", "target"), [(1, 1.0), (4, 0.0), (4, -1.0), (4, math.nan)])
-    def test_bad_input_is_refused_by_name(self, cells: int, target: float) -> None:
-        for function in (fitness_noise, variance_noise):
-            with pytest.raises(dm.errors.InvalidInputError, match="cells|total_"):
-                function(cells, target)
+    def test_bad_input_is_refused_by_name(self) -> None:
+        for cells, target in ((1, 1.0), (4, 0.0), (4, -1.0), (4, math.nan)):
+            for function in (fitness_noise, variance_noise):
+                with pytest.raises(dm.errors.InvalidInputError, match="cells|total_"):
+                    function(cells, target)
 
 
 PICTURED = [name for name, sheet in SHEETS.items() if sheet.picture]
@@ -117,23 +116,20 @@ SHOWN: dict[str, Callable[[list[Any]], list[list[float]]]] = {
 
 
 class TestFigures:
-    @pytest.mark.parametrize(
-        ("cells", "target"), [(2, 1), (5, 4), (8, 4), (64, 4), (64, 1), (64, 63), (64, 64), (64, 200)]
-    )
-    def test_closed_forms_lie_in_certified_intervals(self, cells: int, target: int) -> None:
-        here = figures.point(cells, target, solved=True)
-        assert here.outcome is Agreement.AGREE
-        assert here.gap <= 1e-6
+    def test_closed_forms_lie_in_certified_intervals(self) -> None:
+        for cells, target in ((2, 1), (5, 4), (8, 4), (64, 4), (64, 63), (64, 64), (64, 200)):
+            here = figures.point(cells, target, solved=True)
+            assert here.outcome is Agreement.AGREE and here.gap <= 1e-6, (cells, target)
 
     def test_a_wrong_closed_form_is_found_out(self) -> None:
         here = figures.point(8, 4, solved=True)
         for changes in ({"squared_cost": here.squared_cost * 1.001}, {"curves": here.curves | {"wCA-I": 1.5}}):
             assert figures.held_point(**{**here.values, **changes}).outcome is Agreement.DISAGREE
 
-    @pytest.mark.parametrize("figure", [FIGURE_2, FIGURE_3], ids=["figure 2", "figure 3"])
-    def test_solved_points_are_among_those_shown(self, figure: Figure) -> None:
-        assert set(figure.quick) <= set(figure.solved) <= set(figure.points)
-        assert [task.keywords for task in figure.tasks(True)] == [{}] * len(figure.points)  # type: ignore[attr-defined]
+    def test_solved_points_are_among_those_shown(self) -> None:
+        for figure in (FIGURE_2, FIGURE_3):
+            assert set(figure.quick) <= set(figure.solved) <= set(figure.points)
+            assert [task.keywords for task in figure.tasks(True)] == [{}] * len(figure.points)  # type: ignore[attr-defined]
 
     def test_weighting_by_the_targets_makes_things_worse(self) -> None:
         """What section 7.2 calls surprising; it ends where the total's target nears the number of cells."""
@@ -152,13 +148,14 @@ class TestFigures:
 class TestPictures:
     @drawn
     @pytest.mark.parametrize("name", PICTURED)
-    def test_show_the_rows_of_their_table(self, name: str) -> None:
+    def test_show_the_rows_of_their_table_on_one_scale_a_panel(self, name: str) -> None:
         from matplotlib.figure import Figure as Canvas
 
-        picture, rows = SHEETS[name].picture, rows_of(name)
-        assert picture is not None
-        canvas = Canvas()
-        picture(canvas.subplots(ncols=SHEETS[name].panels), rows)
+        sheet, rows, canvas = SHEETS[name], rows_of(name), Canvas()
+        assert sheet.picture is not None
+        sheet.picture(canvas.subplots(ncols=sheet.panels), rows)
+        assert len(canvas.axes) == sheet.panels
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
         curves = [np.asarray(line.get_ydata()) for axes in canvas.axes for line in axes.get_lines()]
         count = len(curves)
         if name == "common/ellipses":
@@ -166,50 +163,25 @@ class TestPictures:
         for expected in SHOWN[name](rows):
             assert any(len(curve) == len(expected) and np.allclose(curve, expected, rtol=1e-3) for curve in curves)
         other = Canvas()
-        picture(other.subplots(ncols=SHEETS[name].panels), rows[:1])
+        sheet.picture(other.subplots(ncols=sheet.panels), rows[:1])
         left = [line for axes in other.axes for line in axes.get_lines()]
         assert len(left) < count or len(np.asarray(left[0].get_ydata())) < len(curves[0]), "rows alone are drawn"
 
     @drawn
-    @pytest.mark.parametrize("name", PICTURED)
-    def test_have_one_scale_a_panel_and_name_both_axes(self, name: str) -> None:
-        from matplotlib.figure import Figure as Canvas
-
-        sheet, canvas = SHEETS[name], Canvas()
+    @pytest.mark.parametrize(
+        "name", [PICTURED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in PICTURED[1:])]
+    )
+    def test_are_written_whole_and_alike_every_time(self, name: str, tmp_path: Path) -> None:
+        sheet, written = SHEETS[name], []
         assert sheet.picture is not None
-        sheet.picture(canvas.subplots(ncols=sheet.panels), rows_of(name))
-        assert len(canvas.axes) == sheet.panels
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
-
-    @drawn
-    @pytest.mark.parametrize("name", PICTURED)
-    def test_are_written_whole(self, name: str, tmp_path: Path) -> None:
-        picture = SHEETS[name].picture
-        assert picture is not None
-        folder, panels = str(tmp_path / "made" / "here"), SHEETS[name].panels
-        paths = printing.save_picture("picture", folder, picture, rows_of(name), panels)
-        assert [path.name for path in paths] == ["picture.svg", "picture.png"]
-        assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(path.name for path in paths)
-        vector, raster = (path.read_bytes() for path in paths)
-        assert b"<svg" in vector
-        assert raster.startswith(b"\x89PNG")
-
-    @drawn
-    @pytest.mark.slow
-    @pytest.mark.parametrize("name", PICTURED)
-    def test_are_alike_every_time_with_all_their_points(self, name: str, tmp_path: Path) -> None:
-        self.test_are_alike_every_time(name, tmp_path)
-
-    @drawn
-    @pytest.mark.parametrize("name", PICTURED[:1])
-    def test_are_alike_every_time(self, name: str, tmp_path: Path) -> None:
-        picture = SHEETS[name].picture
-        assert picture is not None
-        one, two = (
-            printing.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
-            for folder in ("one", "two")
-        )
-        assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+        for folder in (tmp_path / "made" / "here", tmp_path / "again"):
+            paths = printing.save_picture("picture", str(folder), sheet.picture, rows_of(name), sheet.panels)
+            assert [path.name for path in paths] == ["picture.svg", "picture.png"]
+            assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in paths)
+            written.append([path.read_bytes() for path in paths])
+        vector, raster = written[0]
+        assert b"<svg" in vector and raster.startswith(b"\x89PNG")
+        assert written[0] == written[1]
 
     @drawn
     def test_the_command_draws_where_it_is_told(self, tmp_path: Path) -> None:
@@ -224,12 +196,10 @@ class TestPictures:
             printing.check_drawable(str(tmp_path))
 
     @drawn
-    def test_a_folder_that_cannot_be_is_refused(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_and_a_table_without_picture_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(dm.errors.FileFormatError, match="file"):
             printing.check_drawable(str(tmp_path / "file"))
-
-    def test_a_table_has_no_picture(self, tmp_path: Path) -> None:
         result = run("crosscheck", "fitness/table4", "-o", tmp_path)
         assert isinstance(result.exception, UsageError)
         assert "--output" in str(result.exception)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -66,6 +67,12 @@ def check_draws(rival: LocalRival, workload: dm.Workload, x: Array, runs: int = 
     assert abs(squared.mean() - variance) < 5 * squared.std() / math.sqrt(runs)
 
 
+def refuse(*cases: tuple[Callable[[], Any], str]) -> None:
+    for build, message in cases:
+        with pytest.raises(dm.errors.DualmechError, match=message):
+            build()
+
+
 class TestEveryFixedMechanism:
     @pytest.mark.parametrize("name", FIXED)
     @given(seeds, st.integers(2, 8), epsilons)
@@ -97,12 +104,12 @@ class TestEveryFixedMechanism:
         np.testing.assert_array_equal(first, again)
         assert np.any(first != rival.simulate(x, rng=4))
 
-    @pytest.mark.parametrize("name", FIXED)
-    def test_the_objective_is_above_the_bound_of_the_judge(self, name: str) -> None:
+    def test_the_objective_is_above_the_bound_of_the_judge(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.all_range(6), 1.0)
         nothing = dm.duals.LocalDual(np.zeros((6, len(problem.root))), np.zeros(6))
         bound = problem.certify(rivals.randomised_response(6, 1.0).strategy, nothing).lower_bound
-        assert FIXED[name](6, 1.0).objective(problem.workload) >= bound
+        for name, build in FIXED.items():
+            assert build(6, 1.0).objective(problem.workload) >= bound, name
 
     @pytest.mark.parametrize("rival", [rivals.rappor(4, 1.0), rivals.hierarchical_response(4, 1.0, 2)])
     def test_bad_input_is_refused_by_name(self, rival: LocalRival) -> None:
@@ -136,12 +143,12 @@ class TestSets:
             rival = SETS[name](size, epsilon)
             assert rival.objective(histogram) >= found.objective(histogram) * (1 - 1e-9)
 
-    @pytest.mark.parametrize("epsilon", [0.5, 3.0])
-    def test_single_members_are_randomised_response(self, epsilon: float) -> None:
-        one, other = rivals.subset_selection(6, epsilon, size=1), rivals.randomised_response(6, epsilon)
+    def test_single_members_are_randomised_response(self) -> None:
         workload = dm.workloads.all_range(6)
-        np.testing.assert_allclose(one.user_variances(workload), other.user_variances(workload), rtol=1e-9)
-        np.testing.assert_allclose(np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12)
+        for epsilon in (0.5, 3.0):
+            one, other = rivals.subset_selection(6, epsilon, size=1), rivals.randomised_response(6, epsilon)
+            np.testing.assert_allclose(one.user_variances(workload), other.user_variances(workload), rtol=1e-9)
+            np.testing.assert_allclose(np.sort(one.with_listed_sets().strategy), np.sort(other.strategy), rtol=1e-12)
 
     @given(st.integers(1, 400), st.floats(1e-300, 1, exclude_max=True))  # SciPy overflows on smaller chances.
     @example(bits=4, chance=1e-300)
@@ -149,9 +156,9 @@ class TestSets:
         found, expected = binomial(bits, chance), scipy.stats.binom.pmf(np.arange(bits + 1), bits, chance)
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-290)
 
-    @pytest.mark.parametrize("chance", [5e-324, 2.2250738585072014e-308])
-    def test_bits_that_are_hardly_ever_set(self, chance: float) -> None:
-        np.testing.assert_allclose(binomial(4, chance), [1, 4 * chance, 0, 0, 0], rtol=1e-11)
+    def test_bits_that_are_hardly_ever_set(self) -> None:
+        for chance in (5e-324, 2.2250738585072014e-308):
+            np.testing.assert_allclose(binomial(4, chance), [1, 4 * chance, 0, 0, 0], rtol=1e-11)
 
     def test_bits_of_unary_encoding_are_independent(self) -> None:
         """The listed strategy against the product of the bits' probabilities."""
@@ -191,9 +198,8 @@ class TestSets:
             rival.mechanism(dm.workloads.prefix(300))
         assert rivals.rappor(5, 1.0).mechanism(dm.workloads.prefix(5)).strategy.shape == (32, 5)
 
-    @pytest.mark.parametrize(
-        ("build", "message"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        refuse(
             (lambda: rivals.rappor(1, 1.0), "user_types must be at least 2"),
             (lambda: rivals.rappor(NOT_A_NUMBER, 1.0), "user_types must be an integer"),
             (lambda: rivals.rappor(4, 0.0), "epsilon must be positive"),
@@ -201,25 +207,19 @@ class TestSets:
             (lambda: rivals.unary_encoding(4, 1.0, kept=1.0), "kept must lie strictly between"),
             (lambda: SetRival(3, 1.0, [0, 1, 0]), "sizes must be a probability over 0 to 3"),
             (lambda: SetRival(2, 1.0, [0, 2, -1]), "sizes must be a probability"),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, build: Callable[[], Any], message: str) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            build()
+        )
 
 
 class TestResponses:
-    @pytest.mark.parametrize("size", [2, 5, 7, 8, 30])
-    @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-    @pytest.mark.parametrize("blocks", [None, 1, 2])
-    def test_hadamard_sets_overlap_by_half(self, size: int, epsilon: float, blocks: int | None) -> None:
-        strategy = rivals.hadamard_response(size, epsilon, blocks).strategy
-        likely = strategy > strategy.min() * math.exp(epsilon / 2)
-        overlap = likely.T.astype(int) @ likely
-        length = overlap[0, 0]
-        assert np.all(np.diag(overlap) == length)
-        assert set(np.unique(overlap[~np.eye(size, dtype=bool)])) <= {0, length // 2}
-        assert len(strategy) <= 4 * size
+    def test_hadamard_sets_overlap_by_half(self) -> None:
+        for size, epsilon, blocks in itertools.product((2, 5, 7, 8, 30), (0.3, 3.0), (None, 1, 2)):
+            strategy = rivals.hadamard_response(size, epsilon, blocks).strategy
+            likely = strategy > strategy.min() * math.exp(epsilon / 2)
+            overlap = likely.T.astype(int) @ likely
+            length = overlap[0, 0]
+            assert np.all(np.diag(overlap) == length), (size, epsilon, blocks)
+            assert set(np.unique(overlap[~np.eye(size, dtype=bool)])) <= {0, length // 2}, (size, epsilon, blocks)
+            assert len(strategy) <= 4 * size
 
     def test_hadamard_is_subset_selection_with_a_design(self) -> None:
         """Seven types, eight outputs: all rows but one are the blocks of a 2-design, as good as all such sets."""
@@ -230,18 +230,17 @@ class TestResponses:
         spread = SetRival(7, 1.0, shares / shares.sum()).spread
         assert weight[0, 0] / (6 / 7) == pytest.approx(spread, rel=1e-12)
 
-    @pytest.mark.parametrize("order", [1, 2, 3])
-    def test_fourier_is_diagonal_in_parities(self, order: int) -> None:
-        found, epsilon = rivals.fourier_response(3, 1.4, order), 1.4
-        asked = sum(math.comb(3, j) for j in range(1, order + 1))
-        characters = dm.workloads.parity(3).dense() / math.sqrt(8)
-        diagonal = characters @ found.gram() @ characters.T
-        expected = [1.0] + [math.tanh(epsilon / 2) ** 2 / asked] * asked + [0.0] * (7 - asked)
-        np.testing.assert_allclose(diagonal, np.diag(expected), atol=1e-12)
-        tables = dm.workloads.marginals([2] * 3, ways=order)
-        lengths = (tables.dense() @ characters.T) ** 2
-        second = lengths[:, 0].sum() + lengths[:, 1 : asked + 1].sum() * asked / math.tanh(epsilon / 2) ** 2
-        assert found.objective(tables) == pytest.approx(second, rel=1e-9)
+    def test_fourier_is_diagonal_in_parities(self) -> None:
+        epsilon, characters = 1.4, dm.workloads.parity(3).dense() / math.sqrt(8)
+        for order in (1, 2, 3):
+            found, tables = rivals.fourier_response(3, epsilon, order), dm.workloads.marginals([2] * 3, ways=order)
+            asked = sum(math.comb(3, j) for j in range(1, order + 1))
+            diagonal = characters @ found.gram() @ characters.T
+            expected = [1.0] + [math.tanh(epsilon / 2) ** 2 / asked] * asked + [0.0] * (7 - asked)
+            np.testing.assert_allclose(diagonal, np.diag(expected), atol=1e-12)
+            lengths = (tables.dense() @ characters.T) ** 2
+            second = lengths[:, 0].sum() + lengths[:, 1 : asked + 1].sum() * asked / math.tanh(epsilon / 2) ** 2
+            assert found.objective(tables) == pytest.approx(second, rel=1e-9)
 
     def test_what_reports_do_not_tell_is_refused(self) -> None:
         rival = rivals.fourier_response(3, 1.0, order=1)
@@ -249,9 +248,8 @@ class TestResponses:
         with pytest.raises(dm.errors.InvalidInputError, match="do not determine the workload"):
             rival.user_variances(dm.workloads.identity(8))
 
-    @pytest.mark.parametrize(
-        ("build", "message"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        refuse(
             (lambda: rivals.randomised_response(0, 1.0), "user_types must be an integer of at least 1"),
             (lambda: rivals.hadamard_response(4, 1.0, blocks=0), "blocks must be an integer"),
             (lambda: rivals.fourier_response(13, 1.0), "attributes must be at most 12"),
@@ -264,23 +262,22 @@ class TestResponses:
             (lambda: rivals.hierarchical_response(7, 1.0, 2, rivals.rappor), "groups of one size"),
             (lambda: MixedRival([], []), "groups must be given"),
             (lambda: MixedRival([rivals.rappor(2, 1.0), rivals.rappor(2, 2.0)], [[0, 1]] * 2), "one epsilon"),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, build: Callable[[], Any], message: str) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            build()
+        )
 
 
 class TestTrees:
-    @pytest.mark.parametrize("oracle", [rivals.subset_selection, rivals.rappor])
-    @pytest.mark.parametrize(("size", "branching"), [(8, 2), (9, 3), (6, 6)])
-    def test_levels_of_sets_in_closed_form(self, oracle: Any, size: int, branching: int) -> None:
-        mixed = rivals.hierarchical_response(size, 1.3, branching, oracle)
-        assert isinstance(mixed, MixedRival)
-        listed, workload = tree_of_sets(mixed), dm.workloads.all_range(size)
-        np.testing.assert_allclose(mixed.gram(), listed.gram(), atol=1e-12)
-        expected = listed.mechanism(workload).user_variances
-        np.testing.assert_allclose(mixed.user_variances(workload), expected, rtol=1e-8)
+    def test_levels_of_sets_in_closed_form(self) -> None:
+        oracles: list[tuple[Any, int, int]] = [
+            *((rivals.subset_selection, *shape) for shape in ((8, 2), (6, 6))),
+            (rivals.rappor, 9, 3),
+        ]
+        for oracle, size, branching in oracles:
+            mixed = rivals.hierarchical_response(size, 1.3, branching, oracle)
+            assert isinstance(mixed, MixedRival)
+            listed, workload = tree_of_sets(mixed), dm.workloads.all_range(size)
+            np.testing.assert_allclose(mixed.gram(), listed.gram(), atol=1e-12)
+            expected = listed.mechanism(workload).user_variances
+            np.testing.assert_allclose(mixed.user_variances(workload), expected, rtol=1e-8)
 
     def test_draws_have_the_stated_mean_and_variance(self) -> None:
         rival = rivals.hierarchical_response(4, 1.5, 2, rivals.subset_selection)
@@ -344,10 +341,11 @@ class TestMatrixMechanism:
         assert np.abs(reports.mean(axis=0) - rival.strategy[:, 1]).max() < 5 * rival.deviation / 2000**0.5
         assert reports.std(axis=0) == pytest.approx(rival.deviation, rel=0.2)
 
-    @pytest.mark.parametrize("build", [dm.workloads.prefix, dm.workloads.identity, dm.workloads.all_range])
-    def test_the_chosen_strategy_is_no_worse_than_the_cells(self, build: Any) -> None:
-        workload = build(12)
-        for norm, delta in (("l1", None), ("l2", 1e-9)):
+    def test_the_chosen_strategy_is_no_worse_than_the_cells(self) -> None:
+        for build, (norm, delta) in itertools.product(
+            (dm.workloads.prefix, dm.workloads.identity, dm.workloads.all_range), (("l1", None), ("l2", 1e-9))
+        ):
+            workload = build(12)
             chosen = rivals.matrix_mechanism(workload, 1.0, norm, delta)
             plain = rivals.NoiseRival(np.eye(12), 1.0, norm, delta)
             assert chosen.objective(workload) <= plain.objective(workload) * (1 + 1e-3)
@@ -376,9 +374,9 @@ class TestMatrixMechanism:
         tables = dm.workloads.marginals([2] * 5, ways=1)
         assert len(rivals.matrix_mechanism(tables, 1.0).strategy) == 6
 
-    @pytest.mark.parametrize(
-        ("build", "message"),
-        [
+    def test_bad_input_is_refused_by_name(self) -> None:
+        one_cell = rivals.NoiseRival([[1, 0, 0]], 1.0)
+        refuse(
             (lambda: rivals.NoiseRival(np.eye(3), 1.0, "l3"), "norm must be one of l1, l2"),
             (lambda: rivals.NoiseRival(np.eye(3), 1.0, "l2"), "delta is needed"),
             (lambda: rivals.NoiseRival(np.eye(3), 1.0, "l1", 1e-9), "delta is needed"),
@@ -387,12 +385,5 @@ class TestMatrixMechanism:
             (lambda: rivals.NoiseRival(np.ones((3, 1)), 1.0), "at least two columns"),
             (lambda: rivals.matrix_mechanism(NOT_A_NUMBER, 1.0), "must be a Workload of dualmech"),
             (lambda: rivals.matrix_mechanism(dm.workloads.total(3), 1.0, "l2", 1e-9), "more than the number"),
-            (
-                lambda: rivals.NoiseRival([[1, 0, 0]], 1.0).user_variances(dm.workloads.prefix(3)),
-                "does not answer the workload",
-            ),
-        ],
-    )
-    def test_bad_input_is_refused_by_name(self, build: Callable[[], Any], message: str) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=message):
-            build()
+            (lambda: one_cell.user_variances(dm.workloads.prefix(3)), "does not answer the workload"),
+        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.crosscheck.printing import rounded_from
 from dualmech.studies import rivals
 from dualmech.validate import Array
 
@@ -42,35 +43,27 @@ class TestEveryRival:
     @quick
     @given(workloads(), costs, st.sampled_from(sorted(RIVALS)))
     def test_spends_exactly_the_cost(self, workload: dm.Workload, cost: float, name: str) -> None:
-        mechanism = RIVALS[name](workload, cost)
-        assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-12)
-        assert np.all(mechanism.variances(workload) >= 0)
-
-    @quick
-    @given(workloads(), costs, st.sampled_from(sorted(RIVALS)))
-    def test_variance_times_cost_is_its_own(self, workload: dm.Workload, cost: float, name: str) -> None:
         one, other = RIVALS[name](workload, 1.0), RIVALS[name](workload, cost)
+        assert other.squared_privacy_cost == pytest.approx(cost, rel=1e-12)
+        assert np.all(other.variances(workload) >= 0)
         np.testing.assert_allclose(other.variances(workload) * cost, one.variances(workload), rtol=1e-8, atol=1e-20)
 
-    @pytest.mark.parametrize("name", sorted(RIVALS))
-    @pytest.mark.parametrize(
-        "workload",
-        [dm.workloads.prefix(9), dm.workloads.marginals((2, 3, 2), ways=(1, 2)), dm.workloads.identity_total(7)],
-        ids=["prefix", "marginals", "identity and total"],
-    )
-    def test_none_beats_the_proven_bound(self, name: str, workload: dm.Workload) -> None:
-        bound = fast.solve(dm.FitnessForUse(workload, targets=1.0)).lower_bound
-        assert RIVALS[name](workload, bound).variances(workload).max() >= 1 - 1e-9
+    def test_none_beats_the_proven_bound(self) -> None:
+        marginals = dm.workloads.marginals((2, 3, 2), ways=(1, 2))
+        for workload in (dm.workloads.prefix(9), marginals, dm.workloads.identity_total(7)):
+            bound = fast.solve(dm.FitnessForUse(workload, targets=1.0)).lower_bound
+            for name, build in RIVALS.items():
+                assert build(workload, bound).variances(workload).max() >= 1 - 1e-9, name
 
-    @pytest.mark.parametrize("name", sorted(RIVALS))
-    def test_refuses_what_is_no_workload_or_no_cost(self, name: str) -> None:
-        for cost in (0.0, -1.0, np.inf, np.nan):
-            with pytest.raises(dm.errors.InvalidInputError, match="cost"):
-                RIVALS[name](dm.workloads.prefix(3), cost)
-        with pytest.raises(dm.errors.InputTypeError, match="workload"):
-            RIVALS[name](np.eye(3), 1.0)  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.InputTypeError, match="cost"):
-            RIVALS[name](dm.workloads.prefix(3), "much")  # type: ignore[arg-type]
+    def test_refuses_what_is_no_workload_or_no_cost(self) -> None:
+        for build in RIVALS.values():
+            for cost in (0.0, -1.0, np.inf, np.nan):
+                with pytest.raises(dm.errors.InvalidInputError, match="cost"):
+                    build(dm.workloads.prefix(3), cost)
+            with pytest.raises(dm.errors.InputTypeError, match="workload"):
+                build(np.eye(3), 1.0)  # type: ignore[arg-type]
+            with pytest.raises(dm.errors.InputTypeError, match="cost"):
+                build(dm.workloads.prefix(3), "much")  # type: ignore[arg-type]
 
 
 class TestInputPerturbation:
@@ -98,8 +91,6 @@ class TestGaussianMechanism:
         workload = dm.workloads.prefix(6)
         variances = rivals.gaussian_mechanism(workload, 3.0).variances(workload)
         np.testing.assert_allclose(variances, rivals.raw_gaussian_variance(workload, 3.0))
-
-    def test_refuses_a_workload_of_zeros(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="zero"):
             rivals.gaussian_mechanism(dm.Workload(np.zeros((2, 2))), 1.0)
 
@@ -142,9 +133,8 @@ class TestIntervalTree:
         workload = dm.workloads.prefix(4)
         np.testing.assert_allclose(rivals.IntervalTree(4, []).variances(workload), [1, 2, 3, 4])
 
-    @pytest.mark.parametrize(
-        ("intervals", "words"),
-        [
+    def test_refuses_what_is_no_tree(self) -> None:
+        cases: list[tuple[Any, str]] = [
             ([(0, 2), (1, 3)], "nested or disjoint"),
             ([(0, 4), (2, 4), (1, 3)], "nested or disjoint"),
             ([(2, 2)], "non-empty"),
@@ -153,27 +143,20 @@ class TestIntervalTree:
             ([(0, 1.5)], "pairs of integers"),
             ([(0, 1, 2)], "pairs of integers"),
             (["ab"], "pairs of integers"),
-        ],
-        ids=str,
-    )
-    def test_refuses_what_is_no_tree(self, intervals: Any, words: str) -> None:
-        with pytest.raises(dm.errors.DualmechError, match=words):
-            rivals.IntervalTree(4, intervals)
-
-    def test_refuses_a_workload_over_other_cells(self) -> None:
+        ]
+        for intervals, words in cases:
+            with pytest.raises(dm.errors.DualmechError, match=words):
+                rivals.IntervalTree(4, intervals)
         with pytest.raises(dm.errors.InvalidInputError, match="4 cells"):
             rivals.square_root_tree(4).variances(dm.workloads.prefix(5))
 
 
 class TestHierarchical:
-    @pytest.mark.parametrize("cells", [1, 2, 3, 7, 16, 37, 100])
-    @pytest.mark.parametrize("branching", [2, 3, 10, 200])
-    @pytest.mark.parametrize("root", [True, False])
-    def test_every_cell_is_counted_once_a_level(self, cells: int, branching: int, root: bool) -> None:
-        tree = rivals.interval_tree(cells, branching, root)
-        inner = sum(branching**level < cells for level in range(1, 10))
-        expected = 1 + inner + (root and cells > 1)
-        np.testing.assert_array_equal(tree.levels, expected)
+    def test_every_cell_is_counted_once_a_level(self) -> None:
+        for cells, branching, root in itertools.product((1, 2, 3, 7, 16, 37, 100), (2, 3, 10, 200), (True, False)):
+            inner = sum(branching**level < cells for level in range(1, 10))
+            levels = rivals.interval_tree(cells, branching, root).levels
+            assert np.all(levels == 1 + inner + (root and cells > 1)), (cells, branching, root)
 
     @quick
     @given(workloads(), st.integers(0, 1000))
@@ -195,13 +178,11 @@ class TestHierarchical:
         assert rivals.best_branching(workload) == 20
         assert rivals.hierarchical(workload, optimum.objective).variances(workload).max() < 1 + 1e-8
 
-    def test_choice_among_given_factors(self) -> None:
+    def test_choice_among_given_factors_and_what_contradicts_itself(self) -> None:
+        workload, tree = dm.workloads.prefix(4), rivals.square_root_tree(4)
         assert rivals.best_branching(dm.workloads.all_range(30), among=[30, 3]) == 3
         with pytest.raises(dm.errors.InvalidInputError, match="among"):
-            rivals.best_branching(dm.workloads.prefix(4), among=[])
-
-    def test_refuses_what_contradicts_itself(self) -> None:
-        workload, tree = dm.workloads.prefix(4), rivals.square_root_tree(4)
+            rivals.best_branching(workload, among=[])
         with pytest.raises(dm.errors.InvalidInputError, match="both"):
             rivals.hierarchical(workload, 1.0, branching=2, tree=tree)
         with pytest.raises(dm.errors.InvalidInputError, match="4 cells"):
@@ -246,11 +227,6 @@ class TestTotalVariance:
             rivals.target_weights([1.0, 0.0], "wCA-I")
 
 
-def rounded_from(printed: str) -> tuple[float, float]:
-    half = Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)  # type: ignore[operator]
-    return float(Decimal(printed) - half), float(Decimal(printed) + half)
-
-
 def assert_ratio(tree: rivals.IntervalTree, workload: dm.Workload, targets: Array | float, hm: str, ip: str) -> None:
     """HM over IP at equal cost needs no optimum, so it identifies the tree, and the instance, by itself."""
     (low, high), (least, most) = rounded_from(hm), rounded_from(ip)
@@ -293,84 +269,42 @@ class TestPrintedTrees:
     both), and Table 6 at d = 1024, where the square-root tree is 0.15 % off.
     """
 
-    def test_table_4(self) -> None:
+    def test_tables_4_and_9(self) -> None:
         assert_ratio(rivals.square_root_tree(252), dm.workloads.pl94(), 1.0, "13.93", "36.56")
-
-    @pytest.mark.parametrize(
-        ("cells", "hm", "ip"), [(64, "2.84", "10.63"), (256, "3.90", "28.43"), (1024, "5.42", "77.26")], ids=str
-    )
-    def test_table_5(self, cells: int, hm: str, ip: str) -> None:
-        assert_ratio(rivals.square_root_tree(cells), *published_ranges(cells, False), hm, ip)
-
-    @pytest.mark.parametrize(("cells", "hm", "ip"), [(64, "4.63", "16.04"), (256, "6.05", "41.76")], ids=str)
-    def test_table_6(self, cells: int, hm: str, ip: str) -> None:
-        assert_ratio(rivals.square_root_tree(cells), *published_ranges(cells, True), hm, ip)
-
-    @pytest.mark.parametrize(
-        ("random_targets", "hm", "ip"), [(False, "3.48", "17.45"), (True, "5.87", "21.28")], ids=str
-    )
-    def test_tables_5_and_6_at_128_have_intervals_of_four(self, random_targets: bool, hm: str, ip: str) -> None:
-        tree = rivals.IntervalTree(128, [(0, 128), *((a, a + 4) for a in range(0, 128, 4))])
-        assert_ratio(tree, *published_ranges(128, random_targets), hm, ip)
-
-    @pytest.mark.parametrize("cells", [64, 128])
-    def test_table_7_is_cells_and_total_where_small(self, cells: int) -> None:
-        assert_ratio(rivals.interval_tree(cells, cells), published_signs(cells)[0], 1.0, "2.29", "1.14")
-
-    @pytest.mark.parametrize(
-        ("cells", "hm", "ip"), [(256, "3.39", "1.14"), (512, "3.40", "1.15"), (1024, "3.41", "1.15")], ids=str
-    )
-    def test_table_7(self, cells: int, hm: str, ip: str) -> None:
-        assert_ratio(rivals.square_root_tree(cells), published_signs(cells)[0], 1.0, hm, ip)
-
-    @pytest.mark.parametrize(
-        ("cells", "hm", "ip"),
-        [
-            (64, "7.44", "2.58"),
-            (128, "8.28", "2.82"),
-            (256, "8.36", "2.82"),
-            (512, "8.27", "2.79"),
-            (1024, "8.17", "2.76"),
-        ],
-        ids=str,
-    )
-    def test_table_8(self, cells: int, hm: str, ip: str) -> None:
-        assert_ratio(rivals.square_root_tree(cells), *published_signs(cells), hm, ip)
-
-    def test_table_9(self) -> None:
         assert_ratio(rivals.square_root_tree(232), dm.workloads.age_pyramid(), 1.0, "6.2", "32.49")
 
-    @pytest.mark.parametrize(
-        ("t", "hm", "ip"),
-        [
-            (2, "3.02", "1.82"),
-            (4, "10.28", "4.55"),
-            (6, "21.38", "8.6"),
-            (8, "36.72", "14.03"),
-            (10, "56.23", "20.84"),
-            (12, "78.96", "28.76"),
-            (14, "106.22", "38.17"),
-            (16, "137.41", "48.85"),
-        ],
-        ids=str,
-    )
-    def test_table_10(self, t: int, hm: str, ip: str) -> None:
-        workload = dm.workloads.marginals((t, t, t), ways=(1, 2))
-        assert_ratio(rivals.square_root_tree(t**3), workload, 1.0, hm, ip)
+    def test_tables_5_and_6(self) -> None:
+        for cells, hm, ip in ((64, "2.84", "10.63"), (256, "3.90", "28.43"), (1024, "5.42", "77.26")):
+            assert_ratio(rivals.square_root_tree(cells), *published_ranges(cells, False), hm, ip)
+        for cells, hm, ip in ((64, "4.63", "16.04"), (256, "6.05", "41.76")):
+            assert_ratio(rivals.square_root_tree(cells), *published_ranges(cells, True), hm, ip)
+        fours = rivals.IntervalTree(128, [(0, 128), *((a, a + 4) for a in range(0, 128, 4))])
+        assert_ratio(fours, *published_ranges(128, False), "3.48", "17.45")
+        assert_ratio(fours, *published_ranges(128, True), "5.87", "21.28")
 
-    @pytest.mark.parametrize(
-        ("cells", "hm", "ip"),
-        [
-            (64, "9.59", "3.51"),
-            (128, "11.16", "4.16"),
-            (256, "12.60", "4.28"),
-            (512, "10.46", "3.62"),
-            (1024, "10.05", "3.50"),
-        ],
-        ids=str,
-    )
-    def test_table_11(self, cells: int, hm: str, ip: str) -> None:
-        assert_ratio(rivals.square_root_tree(cells), published_related(cells), 1.0, hm, ip)
+    def test_table_7(self) -> None:
+        """Cells and total where small, the square-root tree beyond."""
+        for cells in (64, 128):
+            assert_ratio(rivals.interval_tree(cells, cells), published_signs(cells)[0], 1.0, "2.29", "1.14")
+        for cells, hm, ip in ((256, "3.39", "1.14"), (512, "3.40", "1.15"), (1024, "3.41", "1.15")):
+            assert_ratio(rivals.square_root_tree(cells), published_signs(cells)[0], 1.0, hm, ip)
+
+    def test_table_8(self) -> None:
+        printed = {64: ("7.44", "2.58"), 128: ("8.28", "2.82"), 256: ("8.36", "2.82"), 512: ("8.27", "2.79")}
+        for cells, ratios in (printed | {1024: ("8.17", "2.76")}).items():
+            assert_ratio(rivals.square_root_tree(cells), *published_signs(cells), *ratios)
+
+    def test_table_10(self) -> None:
+        printed = {2: ("3.02", "1.82"), 4: ("10.28", "4.55"), 6: ("21.38", "8.6"), 8: ("36.72", "14.03")}
+        printed |= {10: ("56.23", "20.84"), 12: ("78.96", "28.76"), 14: ("106.22", "38.17"), 16: ("137.41", "48.85")}
+        for t, ratios in printed.items():
+            workload = dm.workloads.marginals((t, t, t), ways=(1, 2))
+            assert_ratio(rivals.square_root_tree(t**3), workload, 1.0, *ratios)
+
+    def test_table_11(self) -> None:
+        printed = {64: ("9.59", "3.51"), 128: ("11.16", "4.16"), 256: ("12.60", "4.28"), 512: ("10.46", "3.62")}
+        for cells, ratios in (printed | {1024: ("10.05", "3.50")}).items():
+            assert_ratio(rivals.square_root_tree(cells), published_related(cells), 1.0, *ratios)
 
     def test_the_best_branching_is_far_better_where_cells_have_an_order(self) -> None:
         for workload in (dm.workloads.pl94(), dm.workloads.age_pyramid()):
@@ -382,16 +316,13 @@ class TestPrintedTrees:
 class TestGaussianMechanismBesideTheMatrixMechanism:
     """The paper drops its GM as always significantly worse than CA; with the right sensitivity it is not."""
 
-    @pytest.mark.parametrize(
-        "workload",
-        [dm.workloads.pl94(), dm.workloads.marginals((6, 6, 6), ways=(1, 2)), dm.workloads.identity_total(32)],
-        ids=["PL-94", "marginals", "identity and total"],
-    )
-    def test_raw_answers_alone_have_a_smaller_largest_variance(self, workload: dm.Workload) -> None:
-        largest = rivals.total_variance(workload, 1.0, tol=1e-6).variances(workload).max()
-        assert rivals.raw_gaussian_variance(workload, 1.0) < largest
-        optimum = fast.solve(dm.FitnessForUse(workload, targets=1.0)).lower_bound
-        assert rivals.gaussian_mechanism(workload, optimum).variances(workload).max() < 1.07
+    def test_raw_answers_alone_have_a_smaller_largest_variance(self) -> None:
+        marginals = dm.workloads.marginals((6, 6, 6), ways=(1, 2))
+        for workload in (dm.workloads.pl94(), marginals, dm.workloads.identity_total(32)):
+            largest = rivals.total_variance(workload, 1.0, tol=1e-6).variances(workload).max()
+            assert rivals.raw_gaussian_variance(workload, 1.0) < largest
+            optimum = fast.solve(dm.FitnessForUse(workload, targets=1.0)).lower_bound
+            assert rivals.gaussian_mechanism(workload, optimum).variances(workload).max() < 1.07
 
 
 class TestWeightedMarginals:
@@ -412,12 +343,10 @@ class TestWeightedMarginals:
         least = fast.solve(dm.TotalVariance(tables)).lower_bound / 2
         assert least * (1 - 1e-9) <= total <= worst * (1 + 1e-5)
 
-    def test_with_every_table_it_is_the_optimum(self) -> None:
+    def test_with_every_table_it_is_the_optimum_and_others_are_refused(self) -> None:
         tables = dm.workloads.marginals([6, 4, 3], ways=(0, 1, 2, 3))
         mechanism = rivals.weighted_marginals(tables, cost=1.0)
         total = float(mechanism.variances(tables) @ tables.table_cells)
         assert total <= fast.solve(dm.TotalVariance(tables)).lower_bound * (1 + 1e-4)
-
-    def test_other_workloads_are_refused(self) -> None:
         with pytest.raises(dm.errors.InputTypeError, match="workload must be made by"):
             rivals.weighted_marginals(dm.workloads.prefix(3), cost=1.0)  # type: ignore[arg-type]

@@ -75,16 +75,16 @@ def test_the_tables_hold_every_row_and_every_problem(rows: list[Row]) -> None:
 
 
 @drawn
-@pytest.mark.parametrize("figure", figures.FIGURES, ids=lambda figure: figure.title)
-def test_every_row_with_an_answer_is_a_point(figure: figures.Figure, rows: list[Row]) -> None:
-    points = [figure.point(row) for row in rows]
-    assert [point is None for point in points] == [row["lower"] is None for row in rows]
-    picture = figures.svg(figure, rows)
-    (series,) = re.findall(r'<g id="series 0">(.*?)</g>\s*</g>', picture, re.DOTALL)
-    assert series.count("<use ") == sum(point is not None for point in points)
+def test_every_row_with_an_answer_is_a_point(rows: list[Row]) -> None:
     said = page(rows, "title", ["dualmech report results.jsonl"])
-    assert base64.b64encode(picture.encode()).decode() in said
     assert said.count("dualmech report results.jsonl</pre></figcaption>") == len(figures.FIGURES)
+    for figure in figures.FIGURES:
+        points = [figure.point(row) for row in rows]
+        assert [point is None for point in points] == [row["lower"] is None for row in rows]
+        picture = figures.svg(figure, rows)
+        (series,) = re.findall(r'<g id="series 0">(.*?)</g>\s*</g>', picture, re.DOTALL)
+        assert series.count("<use ") == sum(point is not None for point in points), figure.title
+        assert base64.b64encode(picture.encode()).decode() in said, figure.title
 
 
 @drawn
@@ -102,9 +102,7 @@ def test_nothing_comes_from_outside(rows: list[Row]) -> None:
     text = page(rows, "title", [])
     found = Reader(text)
     assert all(source.startswith("data:image/svg+xml;base64,") for source in found.sources)
-    assert "link" not in found.tags
-    assert "default-src 'none'" in text
-    assert "://" not in text
+    assert "link" not in found.tags and "default-src 'none'" in text and "://" not in text
 
 
 KNOWN = {*("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "br", "pre", "script", "figure", "img")}
@@ -115,7 +113,7 @@ HOSTILE = st.text(st.sampled_from("<>&\"'$_\\{}/-![]ab\n\x1b\u202e\ud7ff"), max_
 )
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 def test_names_are_shown_and_not_obeyed(rows: list[Row], one: str, two: str, three: str, four: str) -> None:
     odd = [{**rows[0], "workload": one, "family": two, "message": three, "backend": four}]
