@@ -206,7 +206,7 @@ class TestEveryFamily:
         point, rng = data.draw(points(family)), draws(data.draw(seeds))
         order, signs = rng.permutation(len(point.cells)), rng.choice([-1.0, 1.0], len(point.cells))
         rows, row_signs = rng.permutation(len(point.numbers)), rng.choice([-1.0, 1.0], (len(point.numbers), 1))
-        turned, changes = point.matrix[:, order] * signs, {"cells": point.cells[order]}
+        turned, changes = point.matrix[:, order] * signs, dict[str, Any](cells=point.cells[order])
         if point.on_rows:
             basis = point.problem.basis[:, order] * signs
             other = point.restated(turned[rows] * row_signs, point.numbers[rows], basis=basis)

@@ -117,13 +117,14 @@ def test_a_start_of_another_size_or_kind_is_refused(family: str) -> None:
 
 @pytest.mark.parametrize("family", PROBLEMS)
 def test_options_out_of_range_are_refused(family: str) -> None:
-    for name, values in (
+    refused: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("tol", (0, -1e-6, np.nan, np.inf, "small", None, [1e-6])),
         ("max_iterations", (0, -1, 1.5, True, "many")),
         ("time_limit", (0, -1.0, np.nan, np.inf, "long")),
         ("method", ("quick", "", None, 1)),
         ("callback", (3,)),
-    ):
+    )
+    for name, values in refused:
         for value in values:
             with pytest.raises(dm.errors.DualmechError, match=name) as error:
                 fast.solve(PROBLEMS[family], **{name: value})

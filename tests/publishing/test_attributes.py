@@ -226,7 +226,7 @@ class TestOrder:
 def rows_of(attribute: Any, asked: Any) -> list[list[float]]:
     found = asked_of(attribute, asked)
     assert found is not None
-    return found.dense().tolist()  # type: ignore[no-any-return]
+    return found.dense().tolist()
 
 
 def test_what_is_refused_of_an_attribute() -> None:
@@ -295,6 +295,10 @@ def test_bins_count_for_what_is_stated() -> None:
         asked_of(attribute_of("hours", {"bins": [0, 20]}), "sum")
 
 
+TOTALS: tuple[dict[str, Any], ...] = ({"total": True, "ask": ["dest"]}, {"ask": []})
+"""Tables of a total, with the attributes that it would be asked of."""
+
+
 def test_what_is_refused_of_a_specification() -> None:
     both = {"ask": ["dest"], "margin": 1, "variance": 1}
     refuse(
@@ -304,7 +308,7 @@ def test_what_is_refused_of_a_specification() -> None:
         ({"tables": [both]}, "table 'dest' must have one of variance and mar"),
         ({"tables": [{"name": "t", "margin": 1}]}, "table 't' must have ask"),
         ({"epsilon": 1}, "states its privacy as rho (zCDP), not epsilon"),
-        *(({"tables": [{"margin": 5} | table]}, "total") for table in ({"total": True, "ask": ["dest"]}, {"ask": []})),
+        *(({"tables": [{"margin": 5} | table]}, "total") for table in TOTALS),
         ({"tables": [{"margin": 5, "ask": {}}]}, "total"),
     )
 

@@ -376,7 +376,7 @@ class TestStatements:
             reference.formulate(problem, "logdet", sharpness=0.0)
         for formulation, call in itertools.product(("schur", 3), (reference.formulate, reference.solve)):
             with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of primal, dual, logdet"):
-                call(problem, formulation=formulation)  # type: ignore[operator]
+                call(problem, formulation=formulation)
 
 
 def of_volume(bounds: Any, basis: Any = None) -> dm.CommonMechanism:

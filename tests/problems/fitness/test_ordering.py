@@ -91,7 +91,7 @@ class TestArguments:
     def test_refuses_other_arguments(self) -> None:
         for profile in ([1, np.nan], [1, -1], [[1, 2]], []):
             with pytest.raises(dm.errors.InvalidInputError, match="b "):
-                dm.compare_privacy([1, 1], profile)  # type: ignore[arg-type]
+                dm.compare_privacy([1, 1], profile)
         with pytest.raises(dm.errors.InputTypeError, match="a "):
             dm.compare_privacy("profile", [1])
         with pytest.raises(dm.errors.InvalidInputError, match="tol"):

@@ -60,7 +60,7 @@ class TestKnownOptima:
     @pytest.mark.parametrize("epsilon", [0.5, 4.0])
     def test_every_small_instance_is_certified(self, epsilon: float) -> None:
         chains = (dm.workloads.prefix, dm.workloads.all_range)
-        cases = [build(size) for build in chains for size in (3, 6)]
+        cases: list[dm.Workload] = [build(size) for build in chains for size in (3, 6)]
         cases += [dm.workloads.marginals(CUBE, ways=2), dm.Workload(parity(3)), dm.Workload(parity(2))]
         for workload in cases:
             answer = reference.solve(dm.LocalStrategy(workload, epsilon), tol=1e-6)

@@ -280,7 +280,8 @@ class TestInput:
 
     def test_workload(self) -> None:
         workloads: tuple[Any, ...] = (np.eye(3), None, dm.Workload(np.zeros((2, 2))))
-        for workload, function in itertools.product(workloads, (fast.eigen_design, dm.designs.eigen_queries)):
+        functions: tuple[Any, ...] = (fast.eigen_design, dm.designs.eigen_queries)
+        for workload, function in itertools.product(workloads, functions):
             with pytest.raises(dm.errors.DualmechError, match="workload"):
                 function(workload)
 
