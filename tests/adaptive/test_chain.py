@@ -144,6 +144,18 @@ class TestNested:
         outcome = chain.simulate(np.ones((4, 3)), choosing(2, at=1), rng=0)
         assert outcome.answers[2].values.shape == (4, 3)
 
+    def test_nested_optima_do_nest(self) -> None:
+        mechanisms = histograms()
+        chain = fast.chain(mechanisms)
+        for stage in chain.stages:
+            alone = fast.solve(dm.CommonMechanism(mechanisms[stage.index :])).mechanism
+            assert stage.known.is_equivalent_to(alone, tol=1e-5)
+
+    def test_two_mechanisms_have_one_stage(self) -> None:
+        chain = fast.chain(histograms()[1:3])
+        assert len(chain.stages) == 1
+        assert_whole(chain)
+
 
 class TestTrivialStages:
     def test_nothing_in_common(self) -> None:
@@ -174,6 +186,11 @@ class TestTrivialStages:
         assert_whole(chain)
         assert chain.guarantee.profile.shape == (6,)
         assert chain.stages[0].known.squared_privacy_cost == pytest.approx(0, abs=1e-12)
+
+    def test_one_cell(self) -> None:
+        chain = fast.chain([dm.LinearGaussianMechanism([[1.0]], [[variance]]) for variance in (4.0, 2.0, 1.0)])
+        assert_whole(chain)
+        assert [float(stage.known.profile[0].round(9)) for stage in chain.stages] == [0.25, 0.5]
 
 
 class TestGuarantee:
@@ -230,6 +247,11 @@ class TestSimulation:
         assert np.all(outcome.choices == STOP) and all(not len(each.blocks) for each in outcome.answers)
         assert [each.values.shape for each in outcome.answers] == [(0, 1), (0, 2), (0, 4)]
 
+    def test_same_seed_same_answers(self) -> None:
+        chain = fast.chain(histograms((4, 2, 1), cells=4))
+        one, two = (chain.simulate(np.ones((5, 4)), choosing(2, 1), rng=7) for _ in range(2))
+        assert np.array_equal(one.answers[2].values, two.answers[2].values)
+
 
 def test_says_so_where_a_stage_is_not_proven() -> None:
     with pytest.warns(dm.errors.UncertifiedWarning, match="fast:chain: a stage is proven to"):
@@ -279,3 +301,14 @@ def assert_distributed(values: Array, mechanism: dm.LinearGaussianMechanism, x: 
     assert np.all(np.abs(away.mean(axis=0)) <= allowed * np.sqrt(variances / runs))
     spread = np.sqrt((np.outer(variances, variances) + covariance**2) / runs)
     assert np.all(np.abs(away.T @ away / runs - covariance) <= allowed * spread)
+
+
+class TestHonesty:
+    def test_a_rough_backend_still_gives_mechanisms_that_fit_together(self) -> None:
+        chain = reference.chain(quadruple(1, 4), backend="SCS", tol=1e-3)
+        before = chain.no_release
+        for stage in chain.stages:
+            assert before.is_answerable_from(stage.known)
+            for parts in stage.decompositions:
+                assert stage.known.stack(parts.residual).is_equivalent_to(parts.target)
+            before = stage.known

@@ -63,6 +63,14 @@ class TestUniform:
         region = ConfidenceRegion(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), [0.0, 0.0])
         assert_mean(hit_and_run(region, 8000, rng=0).draws, np.full(2, 4 * region.squared_radius**0.5 / (3 * np.pi)))
 
+    def test_on_an_interval(self) -> None:
+        region = ConfidenceRegion(dm.LinearGaussianMechanism([[2.0]], [[1.0]]), [1.0])
+        reach = region.squared_radius**0.5
+        draws = hit_and_run(region, 4000, rng=0).draws
+        assert_mean(draws, np.array([(1 + reach) / 4]))
+        assert draws.min() >= 0 and draws.max() <= (1 + reach) / 2
+        assert draws.min() < 0.01 and draws.max() > (1 + reach) / 2 - 0.01
+
 
 class TestRegion:
     @quick
@@ -136,6 +144,15 @@ class TestRegion:
             samples.variances(dm.workloads.identity(3))
         with pytest.raises(dm.errors.InputTypeError, match="workload must be"):
             samples.variances(np.eye(2))  # type: ignore[arg-type]
+
+    def test_the_implied_total_is_no_smaller_than_any_point(self) -> None:
+        mechanism = dm.LinearGaussianMechanism(np.array([[1, 2, 0.5], [1, 0, 1]]), np.eye(2))
+        region = ConfidenceRegion(mechanism, [10, 5])
+        best = np.zeros(3)
+        for point in np.random.default_rng(0).uniform(0, 40, (20_000, 3)):
+            if region.squared_radius >= np.sum((mechanism.query_matrix @ point - [10, 5]) ** 2):
+                best = max(best, point, key=np.sum)
+        assert 0 < best.sum() <= region.most_records
 
 
 class TestEffectiveSize:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, reference
 from dualmech.adaptive.chain import known_tables
 from dualmech.mechanisms.frames import TableDecomposition
 
@@ -98,6 +98,15 @@ class TestRelease:
         with pytest.raises(dm.errors.InputTypeError, match="x must"):
             dm.AdaptiveRelease(CHAIN, [1.0, 2.0])
 
+    def test_order_is_kept(self) -> None:
+        release = dm.AdaptiveRelease(CHAIN, COUNTS, rng=0)
+        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
+            release.choose(0)
+        release.advance()
+        assert [*release.stop()] == ["age"]
+        with pytest.raises(dm.errors.ReleaseOrderError, match="stopped"):
+            release.advance()
+
 
 @settings(max_examples=10)
 @given(st.integers(0, 10_000))
@@ -114,3 +123,12 @@ def test_known_tables_are_the_largest_that_are_answered(seed: int) -> None:
     largest = {each for each in shared if not any({*each} < {*other} for other in shared)}
     assert shown is not None
     assert {tuple(domain.names[axis] for axis in table.axes) for table in shown.tables} == largest
+
+
+class TestChain:
+    def test_both_layers_agree(self) -> None:
+        same = reference.chain(MECHANISMS[:2], backend="CLARABEL")
+        ours = fast.chain(MECHANISMS[:2])
+        assert same.certified and same.stages[0].solution.objective == pytest.approx(
+            ours.stages[0].solution.objective, rel=1e-5
+        )

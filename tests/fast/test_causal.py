@@ -207,6 +207,13 @@ class TestDistances:
                 assert dm.load(tmp_path / "solution.npz").gap == pytest.approx(found.gap, rel=1e-9)
             assert within in repr(found) and within in found._repr_html_()
 
+    def test_wider_classes_are_no_worse(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.decayed_sums(48, 0.9), neighbours="participation:3:16")
+        bound = fast.solve(problem)
+        names = ("toeplitz:4", "banded:4:equal", "banded:4", "banded:8", "banded:16")
+        gaps = [fast.strategy(problem, name, bound=bound).gap for name in names]
+        assert gaps == sorted(gaps, reverse=True)
+
 
 def test_other_classes_and_problems_are_refused_by_name() -> None:
     for within, words in (

@@ -45,6 +45,7 @@ def dense_moves(program: DenseDual) -> Array:
 
 
 def squares(program: DenseDual, weights: Array) -> tuple[Array, Array]:
+    """Return P and Q."""
     neighbours, moves = program.sizes[0], dense_moves(program)
     first = moves * weights[:neighbours] @ moves.T
     return first, np.asarray(program.queries).T * weights[neighbours:] @ np.asarray(program.queries)
@@ -75,6 +76,40 @@ def test_the_dual_function_is_the_trace_norm(program: DenseDual) -> None:
 
 
 @programs
+@smoothings
+def test_gradient_against_differences(program: DenseDual, smoothing: float) -> None:
+    weights, h = weights_for(program), 1e-6
+    differences = [
+        (smoothed_value(program, weights + h * e, smoothing) - smoothed_value(program, weights - h * e, smoothing))
+        / (2 * h)
+        for e in np.eye(len(weights))
+    ]
+    np.testing.assert_allclose(at(program, weights, smoothing).gradient(), differences, rtol=1e-6)
+
+
+@programs
+@smoothings
+def test_hessian_against_differences(program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
+    weights, h = weights_for(program), 1e-5
+    spectrum = at(program, weights, smoothing)
+    differences = np.array(
+        [
+            (at(program, weights + h * e, smoothing).gradient() - at(program, weights - h * e, smoothing).gradient())
+            / (2 * h)
+            for e in np.eye(len(weights))
+        ]
+    )
+    expected = -weights * differences * weights[:, None]
+    lower = np.tril(spectrum.curvature(np.arange(len(weights))))
+    np.testing.assert_allclose(lower, np.tril(expected), rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(spectrum.curvature_diagonal(), np.diag(lower), rtol=1e-12)
+    chosen = np.arange(0, len(weights), 2)
+    part = spectrum.curvature(chosen)
+    np.testing.assert_allclose(np.tril(part), np.tril(lower[np.ix_(chosen, chosen)]), rtol=1e-12)
+
+
+@programs
 @pytest.mark.parametrize("smoothing", [1e-3, 0.3, 10.0])
 def test_smoothed_value_is_a_maximum_over_n(program: DenseDual, smoothing: float) -> None:
     weights = weights_for(program)
@@ -93,6 +128,21 @@ def test_smoothed_value_is_a_maximum_over_n(program: DenseDual, smoothing: float
     for seed in range(20):
         step = draws(seed).standard_normal((rank, rank)) * 1e-4 * np.abs(best).max()
         assert value(best + step) <= value(best) + 1e-12
+
+
+@programs
+@smoothings
+def test_primal_point_has_the_gains(program: DenseDual, smoothing: float) -> None:
+    weights = weights_for(program)
+    moves, spectrum = dense_moves(program), at(program, weights, smoothing)
+    covariance = spectrum.covariance()
+    costs = np.diag(moves.T @ np.linalg.inv(covariance) @ moves)
+    variances = np.diag(program.queries @ covariance @ np.asarray(program.queries).T)
+    np.testing.assert_allclose(spectrum.gains, np.append(costs, variances), rtol=1e-9)
+    assert spectrum.objective == pytest.approx(costs.max() * variances.max(), rel=1e-9)
+    if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
+        first, last = squares(program, weights)
+        np.testing.assert_allclose(covariance @ last @ covariance, first, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -134,7 +184,9 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
 
 @programs
 @smoothings
-def test_products_with_the_hessian(program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_with_the_hessian_are_those_of_its_matrix(
+    program: DenseDual, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-9)
     spectrum = at(program, weights_for(program), smoothing)
     matrix = symmetric(spectrum.curvature(np.arange(len(spectrum.weights))))
@@ -144,7 +196,9 @@ def test_products_with_the_hessian(program: DenseDual, smoothing: float, monkeyp
 
 
 @given(st.integers(0, 2**20), st.integers(1, 8), st.floats(0, 10), st.sampled_from([0.0, 1e-6, 1e-2, 1.0]))
-def test_formed_hessian_is_near_the_exact_one(seed: int, rank: int, spread: float, smoothing: float) -> None:
+def test_formed_hessian_is_near_the_exact_one_in_every_direction(
+    seed: int, rank: int, spread: float, smoothing: float
+) -> None:
     rng = draws(seed)
     queries = rng.standard_normal((rank + 3, rank)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, rank)
     spectrum = at(DenseDual(queries, None), rng.uniform(0.1, 1, 2 * rank + 3), smoothing)

@@ -88,6 +88,7 @@ class TestNastyCases:
         (dm.workloads.pl94(), 0.0, 1e-6, 12, 3.01343),
         (dm.workloads.age_pyramid(), 0.0, 1e-6, 30, None),
         (dm.workloads.age_pyramid(adults=False), 0.0, 1e-6, 30, 6.9975),
+        (dm.workloads.random_range(128, 256, rng=0), 0.0, 1e-6, 150, None),
         (dm.workloads.random_range(128, 256, rng=0), 9.0, 1e-6, 150, None),
     ],
 )

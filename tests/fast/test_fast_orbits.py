@@ -242,3 +242,29 @@ class TestMirrored:
         ):
             assert not isinstance(self.reduced(problem).reduction, OrbitReduction)
         assert isinstance(self.reduced(dm.FitnessForUse(ranges, geometry="dense")).reduction, OrbitReduction)
+
+
+@smoothings
+def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
+    program = PROGRAMS["rank one"]
+    assert program.diagonal is not None
+    reach, squares = program.diagonal.reach.toarray().T, program.diagonal.squares.toarray().T
+    parts = []
+    for moved, seen in zip(reach, squares, strict=True):
+        first, last = np.flatnonzero(moved), np.flatnonzero(seen)
+        own = DenseDual(np.sqrt(seen[last])[:, None], np.sqrt(moved[first])[None, :])
+        parts.append(Part(own, np.concatenate([first, 3 + last]), np.ones(len(first) + len(last))))
+    weights = weights_for(program)
+    one, two = (at(each, weights, smoothing) for each in (program, OrbitProgram(tuple(parts), None, 3, 4)))
+    for name in ("values", "gains", "dual_value", "lower_bound", "objective"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-10)
+    for name in ("gradient", "gradient_slope"):
+        np.testing.assert_allclose(getattr(one, name)(), getattr(two, name)(), rtol=1e-9, atol=1e-12)
+    levels, covariances = one.covariance()[0], two.covariance()[1]
+    np.testing.assert_allclose(levels, np.concatenate(covariances).ravel(), rtol=1e-10)
+    everything = np.arange(7)
+    np.testing.assert_allclose(one.curvature_diagonal(), two.curvature_diagonal(), rtol=5e-3)
+    np.testing.assert_allclose(np.tril(one.curvature(everything)), np.tril(two.curvature(everything)), rtol=5e-3)
+    beside = [each.smoothed(0.7).barrier - each.smoothed(0.2).barrier for each in (one, two)]
+    assert beside[0] == pytest.approx(beside[1], rel=1e-9)

@@ -133,18 +133,18 @@ def solve(threads):
 
 if __name__ == "__main__":
     found = solve(int(sys.argv[2]))
-    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
         assert pool.map(solve, [None, None]) == [solve(None)] * 2
 """
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_children_answer_after_their_parent_has_solved_on_two_threads(start: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("start", "before"), [("fork", 1), ("fork", 2), ("spawn", 2), ("forkserver", 2)])
+def test_children_answer_after_their_parent_has_solved(start: str, before: int, tmp_path: Path) -> None:
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     path = tmp_path / "solves.py"
     path.write_text(SOLVES)
-    with subprocess.Popen([sys.executable, str(path), start, "2"], start_new_session=True) as running:
+    with subprocess.Popen([sys.executable, str(path), start, str(before)], start_new_session=True) as running:
         try:
             assert running.wait(120) == 0
         finally:

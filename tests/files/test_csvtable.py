@@ -25,6 +25,8 @@ def parse(folder: Path, content: bytes | str) -> csv.CsvTable:
 def test_read(tmp_path: Path) -> None:
     for content, names, groups in (
         ("1,0\n1,1\n", None, None),
+        ("1,0\n1,1\n  \n\n", None, None),
+        ("1,0\r\n\r\n1,1", None, None),
         ("\ufeff1,0\n1,1\n", None, None),
         (" 1 , 0.0\n1e0,+1\n", None, None),
         ("left,right\n1,0\n1,1\n", None, None),
@@ -41,26 +43,34 @@ def test_read(tmp_path: Path) -> None:
 def test_refused(tmp_path: Path) -> None:
     for content, match in (
         ("", "no row of numbers"),
+        ("\n \n", "no row of numbers"),
         ("left,right\n", "no row of numbers"),
         ("query\na\n", "line 2: has no column of numbers"),
+        ("query,group\na,g\n", "line 2: has no column of numbers"),
         ("1,0\n1\n", "line 2: has 1 fields where the first line has 2"),
         ("x,y\n\n1,0\n1,0,0\n", "line 4: has 3 fields"),
+        ("query,x\na,1\nb\n", "line 3: has 1 fields"),
         ("1,O\n1,1\n", "line 1: 'O' is not a number .*header"),
         ("left,1,0\n", "line 1: 'left' is not a number .*header"),
         (",a,b\n0,1,0\n", "line 1: the header has an empty field; a column of names must be called 'query'"),
         ("a,b\n1,\n", "line 2: '' is not a number"),
         ("1,0\n1,1_0\n", "line 2: '1_0' is not a number$"),
+        ("1,0\n1,\u0663\n", "line 2: '\u0663' is not a number$"),
+        ('1\n""\n', "line 2: '' is not a number"),
         ("0,1,2\n1,0,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False, or name the columns"),
         (",0,1\n0,1,0\n", "line 1: 0, 1, 2, … only count .* index=False, header=False"),
         ("1;0\n1;1\n", "line 1: fields are separated by semicolons: write commas between them, and full stops"),
+        ("query;a;b\nleft;1;0\n", "line 1: fields are separated by semicolons"),
         ("1,5;2\n3,5;4\n", "line 1: fields are separated by semicolons"),
         ("1\t0\n1\t1\n", "line 1: fields are separated by tabs"),
         ("1,0\nnan,1\n", "line 2: numbers must be finite, got 'nan'"),
         ("1,0\n1,1e999\n", "line 2: numbers must be finite, got '1e999'"),
+        ("1,0\n1,-inf\n", "line 2: numbers must be finite"),
         ('query,x\n"a,1\n', "is not CSV"),
         ('query,x\n"a"b,1\n', "line 2: is not CSV"),
         (b"query,x\n\xff\xfe,1\n", "is not UTF-8 text"),
         ("1,0\n1,1\n".encode("utf-16"), "table.csv: "),
+        (b"\x00\x01\x02", "table.csv: "),
         ("query,x\n" + "a" * 200_000 + ",1\n", "line 2: is not CSV"),
     ):
         with pytest.raises(FileFormatError, match=match) as caught:

@@ -140,6 +140,14 @@ class TestLyingFiles:
         with pytest.raises(dm.errors.FileFormatError, match="is not a readable .npz file"):
             dm.load(path)
 
+    def test_a_worse_covariance_for_soft_maxima_is_not_certified(self, tmp_path: Path) -> None:
+        path = tmp_path / "soft.npz"
+        dm.save(fast.solve(PROBLEMS["soft maxima"]()), path)
+        rewrite(path, {"primal": np.eye(5), "dual.query_weights": np.full(5, 1e6)})
+        with pytest.warns(dm.errors.UncertifiedWarning):
+            again = dm.load(path)
+        assert again.status is not dm.Status.CERTIFIED and again.gap > 0.01
+
 
 TABLES = dm.workloads.marginals({"sex": 2, "place": 5}, ways=(0, 1, 2))
 AGES, INCOME = dm.workloads.prefix(4), dm.workloads.all_range(3)
@@ -231,13 +239,25 @@ class TestComposed:
         cases: Any = (
             ("split", {"workload.queries": [0, 0, 0, -1]}, "must be over 3 values"),
             ("split", {"workload.queries": [0, 0, 2, -1]}, "needs 'workload.queries#2'"),
-            ("split", {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3}, "queries must be 4, one per"),
+            (
+                "split",
+                {"workload.queries": [0, 0, 1], "workload.queries.tuple": 3},
+                "queries must be 4, one per attribute",
+            ),
             ("split", {"workload.queries": [0, 0, 1, -2]}, "must be a list of whole numbers from -1"),
             ("split", {"primal.shapes": [0, 0, 1, -1]}, r"shapes\[3\]"),
             ("split", {"primal.shapes": [0, 0], "primal.shapes.tuple": 2}, "shapes must be a sequence of 4 arrays"),
             ("split", {"primal.shapes#0": np.eye(3)}, "must have shape"),
-            ("split", {"dual.query_weights.queries#0": np.ones(3)}, r"query_weights\[0\] must be 4, one per query"),
-            ("union", {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4}, "queries must be 5, one"),
+            (
+                "split",
+                {"dual.query_weights.queries#0": np.ones(3)},
+                r"query_weights\[0\] must be 4, one per query, got 3",
+            ),
+            (
+                "union",
+                {"workload.queries": [0, -1, 0, 1], "workload.queries.tuple": 4},
+                "queries must be 5, one per attribute of a table",
+            ),
             ("union", {"workload.queries": [0, -1, 0, 1, 0]}, "must be over 6 values"),
             ("union", {"workload.queries": [0, -1, 0, 3, 2]}, "needs 'workload.queries#3'"),
             ("union", {"workload.queries#2.bases": np.eye(3)}, "must be over 6 values"),
@@ -249,7 +269,11 @@ class TestComposed:
             ("union", {"geometry": "split"}, "geometry 'split' takes"),
             ("union", {"geometry": "round"}, "geometry must be one of"),
             ("union", {"primal.levels": np.ones(99)}, "levels must be"),
-            ("union", {"primal.covariances": [0, 0], "primal.covariances.tuple": 2}, "must be 5 items, got 2"),
+            (
+                "union",
+                {"primal.covariances": [0, 0], "primal.covariances.tuple": 2},
+                "covariances must be 5 items, got 2",
+            ),
             ("union", {"primal.covariances": [0, 1, 2, 3, 7]}, "needs 'primal.covariances#7'"),
             ("union", {"primal.covariances#0": np.eye(2)}, "must have shape"),
             ("union", {"primal.bases#1": np.eye(2)}, "basis and covariance must have shapes"),
@@ -307,3 +331,11 @@ class TestComposed:
         )
         again = dm.load(path)
         assert again.status is dm.Status.CERTIFIED and again.objective == pytest.approx(truth.objective)
+
+    def test_a_newer_version_is_refused(self, tmp_path: Path) -> None:
+        dm.save(composed("union"), tmp_path / "answer.npz")
+        arrays = files.read_archive(tmp_path / "answer.npz")
+        del arrays["schema"], arrays["version"], arrays["library"], arrays["digest"]
+        files.write_npz(tmp_path / "answer.npz", "dualmech.solution", 2, **arrays)
+        with pytest.raises(dm.errors.FileFormatError, match="version"):
+            dm.load(tmp_path / "answer.npz")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from participations import steps_apart
 
 import dualmech as dm
-from dualmech import fast, reference
+from dualmech import crosscheck, fast, reference
 from dualmech.fast.engine.apart import WalkProgram
 from dualmech.geometry.apart import largest_diagonal, largest_sums, persons_apart, roots_of_walks
 from dualmech.validate import Array
@@ -326,3 +326,19 @@ class TestProblems:
             dual: Any = weights if kind is dm.TotalVariance else (weights, rng.uniform(0, 1, n))
             found = problem.certify(problem.feasible(problem.as_primal(noise)), dual)
             assert found.feasible and found.lower_bound <= found.objective * (1 + 1e-9)
+
+    def test_the_judge_says_the_distance_of_strategies(self) -> None:
+        problem = dm.TotalVariance(dm.workloads.prefix(64), neighbours="participation:4:16:at-least")
+        bands = S.toeplitz(S.root_coefficients(16), 64)
+        verdict = crosscheck.judge(problem, bands)
+        assert 0.1 < verdict.scaled.gap < 0.125
+        cost = bands.participation_cost(4, 16, at_least=True).squared_cost
+        assert verdict.scaled.objective == pytest.approx(
+            cost * bands.variances(dm.workloads.prefix(64)).sum(), rel=1e-6
+        )
+
+    def test_files_keep_it(self, tmp_path: Any) -> None:
+        mechanism = dm.EpochsMechanism(dm.LinearGaussianMechanism(np.eye(4), np.eye(4)), "participation:2:2:at-least")
+        mechanism.save(tmp_path / "apart.npz")
+        assert dm.load(tmp_path / "apart.npz") == mechanism
+        assert "at-least" in repr(mechanism) and mechanism.participation_cost(2, 2, at_least=True).exact

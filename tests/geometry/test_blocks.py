@@ -32,6 +32,7 @@ Problem = dm.FitnessForUse | dm.TotalVariance
 
 
 def groups_of(size: int, rng: np.random.Generator) -> dm.Workload:
+    """Counts of values in groups."""
     labels = rng.integers(0, max(1, size - 1), size)
     return dm.Workload(np.eye(size)[labels].T[np.unique(labels)])
 
@@ -73,10 +74,12 @@ def random_workload(seed: int) -> dm.workloads.UnionWorkload:
 
 
 def numbers_for(workload: dm.workloads.UnionWorkload, seed: int) -> Array:
+    """Targets or weights."""
     return np.random.default_rng(seed).uniform(1, 9, len(workload.tables))
 
 
 def written_out(problem: Problem) -> Any:
+    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
@@ -92,6 +95,7 @@ def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.duals.FitnessDua
 
 
 def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
+    """The orbit of each cell."""
     orbits = np.zeros(1, dtype=np.intp)
     for axis, symmetry in enumerate(blocks.symmetries):
         own = symmetry.labels if axis in blocks.wide else np.zeros(len(symmetry.labels), dtype=np.intp)
@@ -100,6 +104,7 @@ def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
 
 
 def query_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
+    """The orbit of each query."""
     numbers = np.arange(len(blocks.tables)).astype(float)
     return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(np.intp)
 
@@ -187,6 +192,30 @@ class TestReduction:
             assert meet(answer, solved(written_out(problem)))
             assert answer.prices.sum() == pytest.approx(1)
 
+    @pytest.mark.parametrize("seed", range(0, 60, 5))
+    def test_has_no_unit(self, seed: int) -> None:
+        workload = random_workload(seed)
+        numbers = numbers_for(workload, seed)
+        kinds: tuple[Any, ...] = (dm.FitnessForUse, dm.TotalVariance)
+        for kind, scaled in itertools.product(kinds, (1e6, 1e-6)):
+            plain = fast.solve(kind(workload, numbers))
+            for problem, factor in (
+                (kind(workload, numbers * scaled), 1 / scaled if kind is dm.FitnessForUse else scaled),
+                (kind(times(workload, scaled), numbers), scaled**2),
+            ):
+                answer = fast.solve(problem)
+                assert answer.status is dm.Status.CERTIFIED
+                assert answer.objective == pytest.approx(plain.objective * factor, rel=2e-6)
+
+    @pytest.mark.parametrize("seed", range(0, 40, 5))
+    def test_tables_of_every_size_leave_an_honest_interval(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        workload = random_workload(seed)
+        mixed = times(workload, *10.0 ** rng.choice([-6, 0, 6], len(workload.tables)))
+        targets = numbers_for(workload, seed) * 10.0 ** rng.choice([-6, 6], len(workload.tables))
+        problem = dm.FitnessForUse(mixed, targets)
+        assert meet(solved(problem), solved(written_out(problem)))
+
     @quick
     @given(seeds)
     def test_neither_order_nor_names_of_values_and_tables_matter(self, seed: int) -> None:
@@ -209,6 +238,18 @@ class TestReduction:
         assert meet(one, two)
 
 
+def times(workload: dm.workloads.UnionWorkload, *factors: float) -> dm.workloads.UnionWorkload:
+    """Take the queries of each table times a number; totals stay."""
+    sizes = cast(dm.Domain, workload.domain).shape
+    many = factors * len(workload.tables) if len(factors) == 1 else factors
+    tables = []
+    for table, factor in zip(workload.tables, many, strict=True):
+        first, *others = table.queries or ((0, workloads.total(sizes[0])),)
+        rows = np.eye(sizes[first[0]]) if first[1] is None else first[1].dense()
+        tables.append(unions.Table(table.name, ((first[0], dm.Workload(rows * factor)), *others)))
+    return dm.workloads.UnionWorkload(cast(dm.Domain, workload.domain), tables)
+
+
 class TestOtherWays:
     @quick
     @given(seeds)
@@ -224,8 +265,29 @@ class TestOtherWays:
             assert {*union.geometry.keys} == {*quick_way.geometry.keys}
             assert meet(fast.solve(union), fast.solve(quick_way))
 
+    def test_products_are_unions(self) -> None:
+        ages = dm.Workload(workloads.prefix(6).matrix, domain=dm.Domain({"age": 6}))
+        tables = workloads.marginals({"b": 4, "c": 3}, ways=(0, 1))
+        asked = workloads.kron(ages, tables)
+        product = dm.FitnessForUse(asked, dm.ByFactor(2.0, {0: 1.0, 1: 3.0}))
+        union = dm.FitnessForUse(asked, [2.0, 6.0, 6.0], geometry="blocks")
+        assert (product.geometry.name, union.geometry.name) == ("product", "blocks")
+        assert union.geometry.workload.table_names == ("age & total", "age & b", "age & c")
+        answer = fast.solve(union)
+        assert meet(answer, fast.solve(product))
+        assert union.same_as(product) and product.same_as(union)
+        assert meet(answer, solved(written_out(union)))
+
+    def test_intervals_of_query_tables_hold_the_optimum(self) -> None:
+        queries = {"age": workloads.prefix(6)}
+        asked = workloads.query_tables({"age": 6, "sex": 2, "race": 3}, queries, ways=(1, 2))
+        targets = np.arange(1.0, 7.0)
+        answer = fast.solve(dm.FitnessForUse(asked, targets))
+        assert answer.status is dm.Status.CERTIFIED
+        assert meet(answer, solved(dm.FitnessForUse(asked, targets, geometry="split")))
+
     def test_both_layers_agree(self) -> None:
-        for seed in range(0, 30, 5):
+        for seed in range(0, 30, 3):
             workload = random_workload(seed)
             problem: Any = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](workload, numbers_for(workload, seed))
             formulation = reference.blocks.FORMULATION_NAMES[seed % 3 % 2]
@@ -279,20 +341,23 @@ class TestJudge:
                 scaled = dm.duals.FitnessDual(scaled.neighbour_weights, 1e-9 * given.query_weights)
             assert problem.certify(point, scaled).lower_bound == pytest.approx(judged.lower_bound, rel=1e-9)
 
-    def test_refuses_points_of_other_shapes(self) -> None:
-        problem = dm.FitnessForUse(self.tables)
-        point = random_point(problem.geometry, np.random.default_rng(0))
-        dual = random_dual(problem.geometry, np.random.default_rng(0))
-        for message, change in (
+    @pytest.mark.parametrize(
+        ("message", "change"),
+        [
             ("levels must be", lambda point: dm.duals.BlockPoint(np.ones(99), point.covariances)),
             ("covariances must be", lambda point: dm.duals.BlockPoint(point.levels, point.covariances[1:])),
             ("must have shape", lambda point: dm.duals.BlockPoint(point.levels, (np.eye(9),) * len(point.covariances))),
             ("noise on blocks, a dualmech.duals.BlockPoint", lambda point: point.levels),
             ("covariances must be a tuple", lambda point: dm.duals.BlockPoint(point.levels, cast(Any, 3))),
-        ):
-            for call in (problem.certify, lambda point, _: problem.feasible(point)):
-                with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
-                    call(change(point), dual)
+        ],
+    )
+    def test_refuses_points_of_other_shapes(self, message: str, change: Callable[[dm.duals.BlockPoint], Any]) -> None:
+        problem = dm.FitnessForUse(self.tables)
+        point = random_point(problem.geometry, np.random.default_rng(0))
+        dual = random_dual(problem.geometry, np.random.default_rng(0))
+        for call in (problem.certify, lambda point, _: problem.feasible(point)):
+            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
+                call(change(point), dual)
 
     def test_refuses_weights_of_other_shapes(self) -> None:
         problem = dm.FitnessForUse(self.tables)
@@ -319,39 +384,112 @@ class TestJudge:
         assert small.prices[2] < 0.01
 
 
-def test_records_are_counted_for_the_mechanism() -> None:
-    asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
-    with pytest.raises(dm.errors.InputTypeError, match="`needed_tables`"):
-        dm.records.count([[0]], asked)
-    assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
+class TestWords:
+    def test_privacy_first_spends_what_it_is_told(self) -> None:
+        for asked, numbers in ((TestJudge.tables, TestJudge.numbers), (workloads.circular_ranges(5), 2.0)):
+            plain = fast.solve(dm.FitnessForUse(asked, numbers), tol=1e-8)
+            answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3), tol=1e-8)
+            assert answer.status is dm.Status.CERTIFIED
+            assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
+            assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-12)
+            np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)
+
+    def test_records_are_counted_for_the_mechanism(self) -> None:
+        asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
+        with pytest.raises(dm.errors.InputTypeError, match="`needed_tables`"):
+            dm.records.count([[0]], asked)
+        assert asked.table_shape("t") == asked.table_shape(asked.tables[0]) == (2,)
+
+    def test_other_problems_take_no_orbits_in_the_reference_layer(self) -> None:
+        with pytest.raises(dm.errors.InvalidInputError, match="orbits are for"):
+            reference.solve(dm.FitnessForUse(workloads.circular_ranges(3)), orbits=[[1, 2, 0]])
 
 
-def test_what_passes_for_rounding_meets_the_noise_that_it_may() -> None:
-    """A part of a query that doubles cannot tell from zero has no variance here, and an allowance instead."""
-    base = np.full(5, 1e15)
-    base[0] += 2
-    tables = {"large": {"h": workloads.circular([base])}, "small": {"h": workloads.differences(5)}}
-    problem = dm.FitnessForUse(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
-    answer = fast.solve(problem)
-    levels = answer.primal.levels.copy()
-    waves = [index for index, key in enumerate(problem.geometry.keys) if key]
-    small = problem.geometry.tables == 1
-    reached = (problem.geometry.scalar_blocks @ levels)[small].max()
-    levels[waves] *= 1e6 / reached
-    judged = problem.certify(dm.duals.BlockPoint(levels, ()), answer.dual)
-    assert judged.resolution > 1 and not judged.certifies(1e-3)
+class TestHiddenParts:
+    def test_what_passes_for_rounding_meets_the_noise_that_it_may(self) -> None:
+        """A part of a query that doubles cannot tell from zero has no variance here, and an allowance instead."""
+        base = np.full(5, 1e15)
+        base[0] += 2
+        tables = {"large": {"h": workloads.circular([base])}, "small": {"h": workloads.differences(5)}}
+        problem = dm.FitnessForUse(workloads.union({"h": 5}, tables), {"large": 1.0, "small": 1e6})
+        answer = fast.solve(problem)
+        levels = answer.primal.levels.copy()
+        waves = [index for index, key in enumerate(problem.geometry.keys) if key]
+        small = problem.geometry.tables == 1
+        reached = (problem.geometry.scalar_blocks @ levels)[small].max()
+        levels[waves] *= 1e6 / reached
+        judged = problem.certify(dm.duals.BlockPoint(levels, ()), answer.dual)
+        assert judged.resolution > 1 and not judged.certifies(1e-3)
 
 
 class TestStatement:
-    def test_a_workload_says_what_it_asks(self) -> None:
+    def test_a_circle_is_a_table_of_one_attribute(self) -> None:
         problem = dm.FitnessForUse(workloads.circular_ranges(5), {"translates": 2.0})
         whole = problem.geometry.workload
         assert whole.domain == dm.Domain({"value": 5}) and whole.shape == problem.workload.shape == (21, 5)
+
+    def test_targets_by_table(self) -> None:
+        named, listed = (
+            dm.FitnessForUse(TestJudge.tables, given) for given in (TestJudge.numbers, [2.0, 1.0, 3.0, 0.5])
+        )
+        np.testing.assert_array_equal(named.targets, listed.targets)
         assert TestJudge.tables.table("sexes").axes == (1,)
+        for wrong, message in (
+            ({"ages": 1.0}, "every table"),
+            ({**TestJudge.numbers, "shoes": 1.0}, "got 'shoes'"),
+            ({**TestJudge.numbers, "ages": 0.0}, "targets"),
+            ([1.0, 2.0], "targets"),
+            (-1.0, "targets"),
+            (np.nan, "targets"),
+            ("many", "targets"),
+        ):
+            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
+                dm.FitnessForUse(TestJudge.tables, wrong)
         with pytest.raises(dm.errors.InvalidInputError, match="weights must name every table"):
             dm.TotalVariance(TestJudge.tables, {"ages": 1.0})
         with pytest.raises(dm.errors.InvalidInputError, match="table must be one of ages"):
             TestJudge.tables.table("shoes")
+
+    @pytest.mark.parametrize(
+        ("message", "tables"),
+        [
+            ("one or more", {}),
+            ("must map names", [["a"]]),
+            ("must map attribute names", {"t": "a"}),
+            ("must map attribute names", {"t": 3}),
+            ("'z'", {"t": ["z"]}),
+            ("'a'", {"t": ["a", "a"]}),
+            ("over 3 values", {"t": {"a": workloads.prefix(4)}}),
+            ("must be a Workload of dualmech", {"t": {"a": np.eye(3)}}),
+            ("differ as texts", {1: ["a"], "1": ["a"]}),
+        ],
+    )
+    def test_refuses_tables(self, message: str, tables: Any) -> None:
+        with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
+            workloads.union({"a": 3, "b": 2}, tables)
+
+    @pytest.mark.parametrize(
+        ("message", "workload"),
+        [
+            ("must be a Workload of dualmech", np.eye(3)),
+            ("keep their structure", workloads.prefix(3)),
+            ("keep their structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
+            ("not all zero", workloads.union([3], {"none": {"a0": dm.Workload(np.zeros((2, 3)))}})),
+            ("orbits of cells", workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}})),
+            ("searched for symmetries", workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}})),
+            ("blocks in its tables", workloads.stack(workloads.marginals([2] * 21, ways=21))),
+            (
+                "entries in all its blocks",
+                workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in range(2)}}),
+            ),
+        ],
+    )
+    def test_refuses_workloads(self, message: str, workload: Any) -> None:
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
+            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
+                kind(workload, geometry="blocks")
+
+    def test_a_workload_says_what_it_asks(self) -> None:
         asked = workloads.union({"a": 3, "b": 2}, {"total": [], "both": {"b": None, "a": workloads.prefix(3)}})
         np.testing.assert_array_equal(asked.dense(), np.vstack([np.ones(6), np.kron(np.tri(3), np.eye(2))]))
         assert asked.names[:3] == ("total", "both: cell 0, b=0", "both: cell 0, b=1")
@@ -364,38 +502,6 @@ class TestStatement:
             _ = large.matrix
         with pytest.raises(dm.errors.InvalidInputError, match="too many"):
             _ = workloads.union([300] * 3, {"t": ["a0", "a1", "a2"]}).names
-
-    def test_refuses_tables(self) -> None:
-        cases: Any = (
-            ("one or more", {}),
-            ("must map names", [["a"]]),
-            ("must map attribute names", {"t": "a"}),
-            ("must map attribute names", {"t": 3}),
-            ("'z'", {"t": ["z"]}),
-            ("'a'", {"t": ["a", "a"]}),
-            ("over 3 values", {"t": {"a": workloads.prefix(4)}}),
-            ("must be a Workload of dualmech", {"t": {"a": np.eye(3)}}),
-            ("differ as texts", {1: ["a"], "1": ["a"]}),
-        )
-        for message, tables in cases:
-            with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
-                workloads.union({"a": 3, "b": 2}, tables)
-
-    def test_refuses_workloads(self) -> None:
-        cases: Any = (
-            ("must be a Workload of dualmech", np.eye(3)),
-            ("keep their structure", workloads.prefix(3)),
-            ("keep their structure", workloads.kron(workloads.prefix(3), workloads.prefix(3))),
-            ("not all zero", workloads.union([3], {"none": {"a0": dm.Workload(np.zeros((2, 3)))}})),
-            ("orbits of cells", workloads.union([300, 300], {"t": {f"a{i}": workloads.prefix(300) for i in range(2)}})),
-            ("searched for symmetries", workloads.union([6000], {"t": {"a0": dm.Workload(sp.eye_array(6000))}})),
-            ("blocks in its tables", workloads.stack(workloads.marginals([2] * 21, ways=21))),
-            ("entries in all", workloads.union([99, 99], {"t": {f"a{i}": workloads.prefix(99) for i in (0, 1)}})),
-        )
-        for message, workload in cases:
-            for kind in (dm.FitnessForUse, dm.TotalVariance):
-                with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=message):
-                    kind(workload, geometry="blocks")
 
 
 class TestStack:
@@ -426,7 +532,7 @@ class TestStack:
         assert len({*kept.table_names}) == len(kept.tables)
         assert meet(fast.solve(dm.FitnessForUse(kept)), solved(dm.FitnessForUse(written, 1.0, geometry="dense")))
 
-    def test_tables_of_one_name_and_queries_out_of_order(self) -> None:
+    def test_tables_of_one_name_are_told_apart(self) -> None:
         tables = workloads.marginals({"a": 2, "b": 2}, ways=1)
         assert cast(Any, workloads.stack(tables, tables, tables)).table_names == (
             "a",
@@ -440,6 +546,8 @@ class TestStack:
         assert cast(Any, labelled).table_names == ("one: a", "one: b", "two: a", "two: b")
         problem = dm.FitnessForUse(labelled, {"one: a": 1.0, "one: b": 2.0, "two: a": 3.0, "two: b": 4.0})
         assert problem.targets.tolist() == [1, 2, 3, 4]
+
+    def test_queries_out_of_order_are_written_out(self) -> None:
         one, two = (workloads.marginals({name: 2}, ways=(0, 1)) for name in "ab")
         product = workloads.kron(one, two)
         assert not isinstance(workloads.stack(product), dm.workloads.UnionWorkload)
@@ -449,21 +557,22 @@ class TestStack:
         assert {*map(tuple, union.dense())} == {*map(tuple, product.dense())}
 
 
-def test_what_a_backend_leaves_is_repaired_or_refused() -> None:
-    for kind in (dm.FitnessForUse, dm.TotalVariance):
-        problem = kind(TestJudge.tables, TestJudge.numbers)
-        units = reference_blocks.BlockUnits.of(problem)
-        count = len(units.levels) + sum(lift.size for lift in units.lifts)
-        began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
-        accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []
-        dual = units.dual(np.ones(problem.geometry.cells), *accuracy)
-        judged = problem.certify(began, dual)
-        assert judged.feasible and judged.objective <= units.objective_unit * (1 + 1e-9)
-        assert judged.lower_bound > 0.2 * judged.objective
-        assert problem.certify(spent, dual).objective <= judged.objective * 1.01
-        for nonsense in (None, np.full(count, np.nan), -np.ones(count), np.zeros(count)):
-            with pytest.raises(dm.errors.BackendError, match="the backend returned no"):
-                units.covariance(nonsense)
-        indefinite = np.where(np.arange(count) < len(units.levels), -1.0, 1.0)
-        indefinite[0] = 1.0
-        assert problem.certify(units.covariance(indefinite), dual).feasible
+class TestRepair:
+    def test_what_a_backend_leaves_is_repaired_or_refused(self) -> None:
+        for kind in (dm.FitnessForUse, dm.TotalVariance):
+            problem = kind(TestJudge.tables, TestJudge.numbers)
+            units = reference_blocks.BlockUnits.of(problem)
+            count = len(units.levels) + sum(lift.size for lift in units.lifts)
+            began, spent = (units.covariance(np.eye(3), spare) for spare in (0.0, 1e-3))
+            accuracy = [np.ones(len(problem.geometry.tables))] if kind is dm.FitnessForUse else []
+            dual = units.dual(np.ones(problem.geometry.cells), *accuracy)
+            judged = problem.certify(began, dual)
+            assert judged.feasible and judged.objective <= units.objective_unit * (1 + 1e-9)
+            assert judged.lower_bound > 0.2 * judged.objective
+            assert problem.certify(spent, dual).objective <= judged.objective * 1.01
+            for nonsense in (None, np.full(count, np.nan), -np.ones(count), np.zeros(count)):
+                with pytest.raises(dm.errors.BackendError, match="the backend returned no"):
+                    units.covariance(nonsense)
+            indefinite = np.where(np.arange(count) < len(units.levels), -1.0, 1.0)
+            indefinite[0] = 1.0
+            assert problem.certify(units.covariance(indefinite), dual).feasible

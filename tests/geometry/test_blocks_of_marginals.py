@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import pickle
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,12 @@ from dualmech.validate import Array
 
 quick = settings(max_examples=15)
 seeds = st.integers(0, 10_000)
+
+
+def mechanism_residuals(mechanism: dm.BlockMechanism, tables: dict[Any, Array]) -> dict[Any, Array]:
+    """The residuals without any noise: those of two draws whose noise cancels."""
+    quiet = dm.BlockMechanism.of_levels(mechanism.domain, {axes: 1e-24 for axes in mechanism.noise})
+    return quiet.measure(tables, rng=0)
 
 
 def random_tables(seed: int) -> dm.workloads.MarginalWorkload:
@@ -135,6 +142,14 @@ class TestJudge:
             assert answer.status is dm.Status.CERTIFIED
             assert answer.objective == pytest.approx(expected, rel=2e-9)
 
+    def test_eighty_digits_of_cells(self) -> None:
+        workload = dm.workloads.marginals([10] * 80, ways=(1, 2))
+        targets = np.random.default_rng(0).integers(1, 101, len(workload.axes)).astype(float)
+        answer = fast.solve(dm.FitnessForUse(workload, targets), tol=1e-9)
+        assert answer.status is dm.Status.CERTIFIED
+        assert np.all(answer.mechanism.variances(workload) <= targets * (1 + 1e-9))
+        assert answer.prices.sum() == pytest.approx(1)
+
 
 @pytest.mark.parametrize(("backend", "formulation"), [("CLARABEL", "dual"), ("SCS", "schur")])
 def test_agrees_on_a_domain_too_large_for_a_matrix(backend: str, formulation: str) -> None:
@@ -193,3 +208,73 @@ class TestRelease:
             mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD)).mechanism
             with pytest.raises(dm.errors.DualmechError, match=message):
                 mechanism.measure(dm.records.count([[1, 2, 0]], self.WORKLOAD), sampler=sampler)
+
+    def test_tables_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
+        mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD, {1: 1.0, 2: 4.0}), tol=1e-9).mechanism
+        records = np.random.default_rng(0).integers(0, [2, 3, 2], (40, 3))
+        tables, rng, runs = dm.records.count(records, self.WORKLOAD), np.random.default_rng(1), 1000
+        drawn = [mechanism.simulate(tables, rng) for _ in range(runs)]
+        for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
+            axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]
+            truth = mechanism.recombine(mechanism_residuals(cast(dm.BlockMechanism, mechanism), tables), names)
+            assert truth.shape == tuple((2, 3, 2)[axis] for axis in axes)
+            errors = np.array([each[names] for each in drawn]) - truth
+            # Five standard errors of a mean and of a variance.
+            assert np.abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
+            assert np.abs(errors.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / runs)
+        one = drawn[0]
+        np.testing.assert_allclose(one["a", "b"].sum(axis=1), one["a",], atol=1e-9)
+        np.testing.assert_allclose(one["b", "c"].sum(axis=1), one["a", "b"].sum(axis=0), atol=1e-9)
+
+    def test_what_is_not_measured_is_refused(self) -> None:
+        mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD)).mechanism
+        for call in (
+            lambda: mechanism.variance(["a", "b", "c"]),
+            lambda: mechanism.recombine({}, ["a", "b", "c"]),
+            lambda: mechanism.variance_of({"a": [1, 0], "b": [1, 0, 0], "c": [1, 0]}),
+        ):
+            with pytest.raises(dm.errors.InvalidInputError, match="a x b x c is not answered"):
+                call()
+        with pytest.raises(dm.errors.InvalidInputError, match="tables must cover"):
+            mechanism.measure({(0, 1): np.zeros((2, 3))})
+        assert mechanism.variance_of({"a": [1, 1], "b": [1, 0, 0], "c": [1, 0]}) > 0
+
+
+class TestWorkload:
+    def test_keeps_its_structure(self) -> None:
+        domain = dm.Domain({"age": 3, "sex": 2})
+        workload = dm.workloads.marginals(domain, ways=(0, 2))
+        assert isinstance(workload, dm.workloads.MarginalWorkload)
+        assert workload.sets == ((), ("age", "sex")) and workload.shape == (7, 6)
+        copy = pickle.loads(pickle.dumps(workload))
+        assert copy.axes == workload.axes and copy.names == workload.names
+        np.testing.assert_array_equal(copy.dense(), workload.dense())
+        assert "2 tables" in repr(workload)
+
+    @pytest.mark.parametrize(
+        ("message", "targets"),
+        [
+            ("must name every table.*'age x sex' is not", {1: 1.0}),
+            ("must name tables of the workload, got 3-way", {1: 1.0, 2: 1.0, ("age", "sex"): 3, 3: 1.0}),
+            ("must name tables of the workload, got 'height'", {"height": 1.0}),
+            ("must name each table once, .'age', 'sex'. is double", {("sex", "age"): 1, ("age", "sex"): 2, 1: 1}),
+            (r"targets\[1\] must be positive", {1: -1.0, 2: 1.0}),
+            ("one number, 3 numbers, one per table, or 11, one per query", [1.0, 2.0]),
+        ],
+    )
+    def test_bad_targets_are_refused_by_name(self, message: str, targets: Any) -> None:
+        workload = dm.workloads.marginals({"age": 3, "sex": 2}, ways=(1, 2))
+        with pytest.raises(dm.errors.DualmechError, match=message):
+            dm.FitnessForUse(workload, targets)
+
+    def test_targets_by_name_and_by_ways(self) -> None:
+        workload = dm.workloads.marginals({"age": 3, "sex": 2}, ways=(0, 1, 2))
+        targets = {("sex", "age"): 25.0, 1: 4.0, "sex": 2.0, 0: 1.0}
+        np.testing.assert_array_equal(dm.FitnessForUse(workload, targets).targets, [1, 4, 2, 25])
+
+
+class TestReference:
+    def test_an_unknown_formulation_is_refused(self) -> None:
+        problem = dm.FitnessForUse(dm.workloads.marginals([3, 4], ways=1))
+        with pytest.raises(dm.errors.InvalidInputError, match="formulation must be one of schur, matrix_frac, dual"):
+            reference.formulate(problem, formulation="primal")

@@ -15,6 +15,8 @@ from intervals import meet, solved
 import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.geometry import block_rows, split
+from dualmech.geometry.blocks import Blocks
+from dualmech.geometry.dense import Dense
 from dualmech.validate import Array
 from dualmech.workloads import base
 
@@ -113,6 +115,11 @@ class TestAuto:
             for name in suggested:
                 assert dm.FitnessForUse(asked, geometry=name).geometry.name == name
 
+    def test_a_union_with_little_symmetry_is_refused_and_says_of_what(self) -> None:
+        tables = {"t": {name: workloads.prefix(300) for name in ("a", "b")}, "a": ["a"]}
+        with pytest.raises(dm.errors.InvalidInputError, match="orbits of cells.*a 300, b 300"):
+            dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
+
 
 class TestByName:
     WANTED = (1.0, 2.0, 4.0)
@@ -182,6 +189,7 @@ class TestByName:
             ("must name every query, 'cells 0..1' is not", PREFIXES, {"cell 0": 1.0}),
             ("distinct names, 'a' is double", dm.Workload(np.eye(2), ["a", "a"], ["g", "g"]), {"a": 1.0}),
             ("3 numbers, one per table, or 11, one per query, got shape", TABLES, [1.0, 2.0]),
+            ("got shape", TABLES, np.ones((3, 1))),
             ("must", PREFIXES, "many"),
             ("lists of different lengths", PRODUCT, ([1.0, 2.0], [1.0])),
             ("must", TABLES, [1.0, np.nan, 1.0]),
@@ -291,6 +299,12 @@ class TestNamed:
             dm.TotalVariance(PREFIXES, [1.0, 1.0, 2.0, 0.0], geometry=weighted.geometry)
         with pytest.raises(dm.errors.InvalidInputError, match="leave both out"):
             dm.FitnessForUse(PREFIXES, neighbours=np.eye(4), geometry=weighted.geometry)
+
+    def test_a_geometry_made_by_hand(self) -> None:
+        for asked, made in ((PREFIXES, Dense.of(PREFIXES, None, None)), (UNION, Blocks.of(UNION))):
+            geometry: Any = made
+            answer = fast.solve(dm.FitnessForUse(asked, 2.0, geometry=geometry))
+            assert answer.problem.geometry is made and answer.status is dm.Status.CERTIFIED
 
 
 quick = settings(max_examples=6)

@@ -245,6 +245,12 @@ class TestPrices:
             with pytest.raises(dm.errors.InvalidInputError, match="phases are of geometry 'epochs'"):
                 fast.solve(problem).phase_prices  # noqa: B018
 
+    def test_steps_that_cost_alike_have_equal_prices(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.workloads.identity(6), neighbours="participation:3:2"), tol=1e-9)
+        np.testing.assert_allclose(answer.phase_prices, 1 / 6, atol=1e-4)
+        once = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(4), 1.0, 1.0, neighbours="participation:2:2"))
+        assert once.phase_prices.sum() == pytest.approx(1)
+
 
 class TestOptima:
     @settings(max_examples=15)
@@ -380,3 +386,36 @@ class TestOptima:
             crosscheck.judge(problem, each) for each in (root, crosscheck.covariance_of_strategy(problem, root.matrix))
         ]
         assert verdicts[0].scaled.gap == pytest.approx(verdicts[1].scaled.gap, rel=1e-6) and verdicts[0].gap > 0.01
+
+    @pytest.mark.parametrize(("n", "times", "width"), [(16, 2, 1e-6), (15, 4, 1e-3), (32, 4, 3e-4), (32, 8, 2e-3)])
+    def test_fitness_for_signs_is_in_a_narrow_interval(self, n: int, times: int, width: float) -> None:
+        """The interval holds the optimum over every sign pattern."""
+        sums, apart = dm.workloads.prefix(n), -(-n // times)
+        rule = f"participation:{times}:{apart}:signs"
+        answer = fast.solve(dm.FitnessForUse(sums, neighbours=rule, geometry="epochs"), tol=width)
+        every = fast.solve(dm.FitnessForUse(sums, neighbours=dm.neighbours.sign_patterns(n, times, apart)), tol=1e-6)
+        assert answer.status.name == "CERTIFIED"
+        assert max(answer.lower_bound, every.lower_bound) <= min(answer.objective, every.objective)
+
+    @given(st.integers(0, 10**6))
+    def test_phases_may_be_permuted(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        rows = rng.standard_normal((6, 6))
+        moved = rows.reshape(6, 2, 3)[:, :, rng.permutation(3)].reshape(6, 6)  # two epochs of three phases
+        for kind in (dm.TotalVariance, dm.FitnessForUse):
+            one, other = (
+                fast.solve(kind(dm.Workload(each), neighbours="participation:2:3"), tol=1e-6) for each in (rows, moved)
+            )
+            assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective)
+
+    @given(st.integers(0, 10**6), st.integers(2, 4))
+    def test_scaling_laws(self, seed: int, factor: int) -> None:
+        """A step doubled with its phase costs its square; a query that comes twice counts twice in the total."""
+        rows = np.random.default_rng(seed).standard_normal((5, 4))
+        one, scaled, twice = (
+            fast.solve(dm.TotalVariance(dm.Workload(each), neighbours="participation:2:2"), tol=1e-6)
+            for each in (rows, factor * rows, np.vstack([rows, rows]))
+        )
+        for answer, expected in ((scaled, factor**2), (twice, 2)):
+            assert answer.lower_bound <= expected * one.objective * (1 + 1e-12)
+            assert expected * one.lower_bound <= answer.objective * (1 + 1e-12)

@@ -233,3 +233,8 @@ def test_small_domains_take_a_matrix_where_blocks_do_not_hold_them() -> None:
     assert problem.neighbours.shape == (32, 32 + 6 * 64 + 4 * 512)
     weighed: Any = dm.QueryWeighting(PAIRS, PAIRS.dense(), neighbours="contributions:month:1:2")
     assert weighed.neighbours.shape[1] == 60 + 6 * 15**2
+
+
+def test_more_groups_with_fewer_records_in_each_do_not_bound_a_rule() -> None:
+    domain, noise = dm.Domain({"group": 3, "sex": 2}), np.eye(6)
+    assert (most_in_months(noise, domain, 0, 2, 1), most_in_months(noise, domain, 0, 1, 2)) == (4.0, 2.0)

@@ -201,6 +201,16 @@ class TestSolvers:
             answer = fast.solve(problem, max_iterations=1)
         assert answer.status is dm.Status.STEPS_EXHAUSTED
 
+    def test_marginals_beside_prefixes(self) -> None:
+        tables = dm.workloads.marginals([10] * 60, ways=(1, 2))
+        prefixes = dm.workloads.prefix(16)
+        problem = dm.FitnessForUse(dm.workloads.kron(prefixes, tables))
+        answer = fast.solve(problem)
+        alone = fast.solve(dm.FitnessForUse(prefixes), tol=1e-9).objective
+        assert answer.objective == pytest.approx(alone * 1234.818652, rel=1e-6)
+        of_prefixes, of_tables = answer.mechanism.variances(problem.workload)
+        assert of_prefixes.max() * of_tables.max() == pytest.approx(1, abs=1e-6)
+
 
 class TestMechanism:
     def test_answers_are_unbiased_and_as_noisy_as_stated(self) -> None:
@@ -299,7 +309,10 @@ class TestWorkload:
             (r"^factors\[1\]: .*got 'height'", lambda: dm.FitnessForUse(TWICE, dm.ByFactor(1, {"height": 1}))),
             (r"^factors\[1\]: weights", lambda: dm.TotalVariance(TWICE, dm.ByFactor(1.0, None), geometry=SUMS)),
             ("^targets must be positive", lambda: dm.FitnessForUse(TWICE, -1.0)),
-            ("a basis and a matrix", lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product")),
+            (
+                "a basis and a matrix of neighbours are for",
+                lambda: dm.FitnessForUse(TWICE, basis=np.eye(9), geometry="product"),
+            ),
             ("primal must have 2 items", lambda: dm.FitnessForUse(TWICE).feasible([np.eye(3)])),
             ("primal must be a sequence", lambda: dm.FitnessForUse(TWICE).feasible(3)),
             ("neighbour_weights must have 2 items", lambda: dm.TotalVariance(TWICE).certify([np.eye(3)] * 2, SINGLE)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,6 +122,12 @@ class TestMechanism:
                 ask()
         assert mechanism.simulate_cells(np.ones(20_000), rng=0).shape == (20_000,)
 
+    def test_drawn_noise_has_the_variances_that_are_stated(self) -> None:
+        mechanism = dm.StreamMechanism(dm.workloads.all_range(4), [0.2, 0.3, 0.3, 0.2], np.ones(4))
+        generator = np.random.default_rng(5)
+        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(5_000)])
+        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.12)
+
 
 def test_what_a_stream_of_ranges_cannot_hold() -> None:
     ranges = dm.workloads.all_range(4)
@@ -140,3 +147,11 @@ def test_what_a_stream_of_ranges_cannot_hold() -> None:
         assert dm.TotalVariance(ranges, **options).geometry.name == "dense"
     assert dm.FitnessForUse(ranges).geometry.name == "dense"
     assert dm.TotalVariance(dm.workloads.all_range(16)).geometry.name == "dense"
+
+
+class TestFilesAndRefusals:
+    def test_files(self, tmp_path: Path) -> None:
+        answer = fast.solve(stated(300), tol=1e-4)
+        answer.save(tmp_path / "found.npz")
+        again = dm.load(tmp_path / "found.npz")
+        assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)

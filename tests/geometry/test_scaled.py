@@ -151,6 +151,14 @@ class TestForms:
         told = dm.CausalMechanism(strategy).participation_cost(2, 100)
         assert told.lower_bound >= 0 and not told.exact
 
+    def test_plain_factors_leave_a_toeplitz_strategy(self) -> None:
+        series = [1.0, 0.5, 0.2]
+        scaled = dm.strategies.scaled_toeplitz(series, np.full(9, 2.0), [4.0], [1.0])
+        plain = dm.strategies.toeplitz(series, 9).scaled(4.0)
+        sums = dm.workloads.prefix(9)
+        assert scaled.profile == pytest.approx(plain.profile, rel=1e-12)
+        assert scaled.variances(sums) == pytest.approx(plain.variances(sums), rel=1e-12)
+
 
 class TestPersons:
     @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
@@ -197,3 +205,15 @@ class TestMechanism:
             stated = dict(coefficients=[1.0, 0.5], rows=[1.0, 2.0, 3.0], scales=[2.0, -0.5], decays=[1.0, 0.7]) | parts
             with pytest.raises(dm.errors.InvalidInputError, match=match):
                 dm.strategies.scaled_toeplitz(**stated)
+
+    def test_simulated_sums_have_its_variances(self) -> None:
+        mechanism = dm.strategies.scaled_toeplitz([1.0, 0.5], [1.0, 2.0, 1.5, 3.0], [2.0, -0.5], [1.0, 0.7])
+        sums = dm.workloads.prefix(4)
+        rng = np.random.default_rng(0)
+        noisy = np.stack([mechanism.simulate(np.zeros(4), sums, rng) for _ in range(4000)])
+        assert (noisy**2).mean(axis=0) == pytest.approx(mechanism.variances(sums), rel=0.15)
+
+    def test_it_is_kept(self, tmp_path: Path) -> None:
+        mechanism = dm.strategies.scaled_toeplitz([1.0, 0.5], [1.0, 2.0, 1.5], [2.0, -0.5], [1.0, 0.7]).scaled(3.0)
+        mechanism.save(tmp_path / "noise.npz")
+        assert dm.load(tmp_path / "noise.npz").same_as(mechanism)

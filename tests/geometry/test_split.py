@@ -138,10 +138,11 @@ class TestJudge:
         point = random_point(PREFIXES, np.random.default_rng(0))
         kinds = "FitnessDual of dualmech|must be dualmech.duals.SplitWeights"
         sixes, right = (np.ones(6),) * 3, tuple(map(np.ones, (6, 2, 3)))
+        alike = dm.duals.SplitWeights(sixes, np.ones(6))
         cases: Any = (
             (kinds, sixes, np.ones(6)),
-            ("neighbour_weights must be a sequence of 3 arrays", np.ones(11), dm.duals.SplitWeights(sixes, np.ones(6))),
-            (r"neighbour_weights\[1\] must be 2, one per v", sixes, dm.duals.SplitWeights(sixes, np.ones(6))),
+            ("neighbour_weights must be a sequence of 3 arrays", np.ones(11), alike),
+            (r"neighbour_weights\[1\] must be 2, one per value, got 6", sixes, alike),
             ("table_weights must be 6", right, dm.duals.SplitWeights(right, np.ones(5))),
         )
         for message, *parts in cases:
@@ -185,6 +186,11 @@ class TestSolver:
         asked = dm.workloads.query_tables({"a": 5, "b": 3}, {"a": few}, ways=(1, 2))
         answer = fast.solve(split(asked), tol=0.5)
         assert answer.certificate.feasible and answer.lower_bound > 0
+
+    def test_a_table_of_all_attributes_is_solved_exactly(self) -> None:
+        queries = {"a": dm.workloads.all_range(8), "b": dm.workloads.prefix(6)}
+        answer = fast.solve(split(dm.workloads.query_tables({"a": 8, "b": 6}, queries, ways=(1, 2))))
+        assert answer.status is dm.Status.CERTIFIED
 
 
 class TestMechanism:

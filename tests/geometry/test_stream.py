@@ -115,6 +115,11 @@ class TestAgreement:
         for method in ("newton", "fixed_point"):
             assert fast.solve(problem, method=method).certificate.certifies(1e-6)
 
+    def test_random_numbers(self, family: Any, decay: float) -> None:
+        numbers = 10.0 ** np.random.default_rng(0).uniform(-1, 1, 64)
+        problem = family(dm.workloads.decayed_sums(64, decay), numbers, geometry="stream")
+        assert fast.solve(problem, tol=1e-7).certificate.certifies(1e-7)
+
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("decay", [1.0, 0.5])
@@ -184,6 +189,14 @@ class TestGroups:
         assert near.certificate.certifies(1e-6) and plain.certificate.certifies(1e-6)
         assert max(near.lower_bound, plain.lower_bound) <= min(near.objective, plain.objective) * (1 + 1e-9)
 
+    @pytest.mark.parametrize("decay", [1.0, 0.999])
+    def test_they_have_the_trace_norm_of_their_steps(self, fixed: bool, decay: float) -> None:
+        program = StreamProgram(np.ones(4000), decay, fixed, 1e-9)
+        groups = Groups.of(program)
+        numbers = np.tile(groups.sizes, 1 if fixed else 2).astype(np.float64)
+        value = groups.program(program).at(numbers).dual_value
+        assert value == pytest.approx(program.at(np.ones(4000 if fixed else 8000)).dual_value, rel=1e-3)
+
 
 class TestMany:
     @pytest.mark.parametrize("largest", [1e6, 1e12])
@@ -249,6 +262,10 @@ class TestMany:
         assert again.iterations < first.iterations / 2
         with pytest.raises(dm.errors.InvalidInputError, match="start must be a solution over 2001 running sums"):
             fast.solve(dm.FitnessForUse(dm.workloads.prefix(2001)), start=first)
+
+    def test_random_targets_are_certified(self) -> None:
+        targets = np.exp(np.random.default_rng(0).normal(size=3000))
+        assert fast.solve(dm.FitnessForUse(dm.workloads.prefix(3000), targets)).certificate.certifies(1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,9 @@ from intervals import meet
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.fast.engine import orbits
+from dualmech.fast.engine import spectrum as engine
+from dualmech.fast.reductions.dense import by_orbit, reduced_fitness
 from dualmech.geometry.orbits import averages
 
 
@@ -129,6 +132,16 @@ class TestOrbits:
     def test_averages_are_means(self) -> None:
         assert averages(np.array([4, 0, 4])).toarray().tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
 
+    @pytest.mark.parametrize("scale", [1e-6, 1e6])
+    def test_scale_does_not_matter(self, scale: float) -> None:
+        workload = dm.Workload(scale * np.asarray(dm.workloads.all_range(5).matrix))
+        found = dm.Orbits.of(dm.FitnessForUse(workload, scale), [np.arange(5)[::-1]])
+        assert found.neighbours.tolist() == [0, 1, 2, 1, 0]
+
+    def test_none_is_the_whole_problem(self) -> None:
+        found = dm.Orbits.of(dm.FitnessForUse(dm.workloads.prefix(3), 1.0), [])
+        assert found.neighbours.tolist() == found.queries.tolist() == [0, 1, 2]
+
 
 class TestSolving:
     @given(symmetric())
@@ -188,3 +201,30 @@ class TestSolving:
         sizes = {constraint.label: constraint.size for constraint in program.constraints}
         assert sizes["privacy"] == 3
         assert sizes["accuracy"] == 9
+
+
+class TestTiedHessian:
+    @pytest.mark.parametrize("smoothing", [0.0, 0.3])
+    def test_both_ways_of_gathering_agree_with_differences(
+        self, smoothing: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
+        problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
+        reduced = by_orbit(reduced_fitness(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
+        program = reduced.reduction.program
+        weights = np.random.default_rng(1).uniform(0.1, 1, sum(program.sizes[:2]))
+        spectrum = program.at(weights).smoothed(smoothing)
+        chosen = np.arange(len(weights))
+        members = np.arange(len(program.parts[0].groups))
+        by_matrices = orbits._by_matrices(spectrum.spectra[0], members, program.parts[0].groups, len(weights))
+        hessian = spectrum.curvature(chosen)
+        np.testing.assert_allclose(by_matrices, hessian, rtol=5e-3, atol=1e-4 * hessian.max())
+        step = 1e-5
+        for index in chosen:
+            moved = [weights.copy(), weights.copy()]
+            moved[0][index] *= 1 + step
+            moved[1][index] *= 1 - step
+            up, down = (program.at(each).smoothed(smoothing).gradient() for each in moved)
+            slope = -(up - down) / (2 * step) * weights
+            np.testing.assert_allclose(by_matrices[index], slope, rtol=1e-5, atol=1e-6 * hessian.max())
+        assert np.all(spectrum.curvature_diagonal() >= 0.99 * np.diag(hessian))

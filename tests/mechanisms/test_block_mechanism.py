@@ -235,6 +235,22 @@ class TestNoisyTables:
             with pytest.raises(dm.errors.InvalidInputError, match=r"'cells' of 1e\+09 queries is too large"):
                 call()
 
+    def test_a_sampler_is_asked_once_a_block(self) -> None:
+        mechanism, asked = mechanism_of("circle"), []
+
+        def sampler(deviation: float, shape: tuple[int, ...]) -> Array:
+            asked.append((deviation, shape))
+            return np.zeros(shape)
+
+        tables = {axes: np.zeros(shape) for axes, shape in shapes_needed(mechanism)}
+        measured = mechanism.measure(tables, sampler=sampler)
+        shapes = {
+            key: (*(len(block_noise.places(mechanism.symmetries[axis], each)) for axis, each in key), len(piece.moves))
+            for key, piece in mechanism.pieces.items()
+        }
+        assert asked == [(1.0, shape) for shape in shapes.values()]
+        assert set(measured) == {tuple(axis for axis, _ in key) for key in shapes}
+
 
 def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     sizes = mechanism.domain.shape

@@ -140,6 +140,26 @@ class TestSignalToNoise:
         with pytest.raises(dm.errors.InvalidInputError, match="x must have 4 entries"):
             rule.true_verdict([1, 2])
 
+    def test_verdicts_are_as_reliable_as_their_margin(self) -> None:
+        # SECONDARY on one query is wrong only where the noise exceeds 3 standard deviations: 0.13 % of the time.
+        rule = SignalToNoise(TOTAL, CELLS, common_of(TOTAL, CELLS), share=1, level=20)
+        data, runs = np.array([10.0, 10, 10, 9.9]), 200_000
+        assert rule.true_verdict(data) == Verdict.PRIMARY
+        verdicts = rule.choose(rule.common.simulate(np.tile(data, (runs, 1)), rng=0))
+        wrong = np.mean(verdicts == Verdict.SECONDARY)
+        assert 0.0005 < wrong < 0.00135 + 5 * (0.00135 / runs) ** 0.5
+
+    @pytest.mark.parametrize("unit", [1e-6, 1e6])
+    def test_units_do_not_matter(self, unit: float) -> None:
+        said = [
+            dm.LinearGaussianMechanism(unit * each.query_matrix, unit**2 * each.covariance())
+            for each in (ROWS, CELLS, common_of(ROWS, CELLS))
+        ]
+        one = SignalToNoise(ROWS, CELLS, common_of(ROWS, CELLS), 0.5, 20)
+        two = SignalToNoise(said[0], said[1], said[2], 0.5, 20)
+        answers = np.random.default_rng(1).uniform(0, 60, (50, 2))
+        assert np.array_equal(one.choose(answers), two.choose(unit * answers))
+
 
 class TestAlongAChain:
     """Section 7.5.3."""
@@ -263,3 +283,10 @@ class TestReduction:
         # The two cells of a row of about s records lie anywhere on a segment: a variance of s²/12.
         cells: Array = found.before[1]
         assert 0.7 < cells[0] / (50**2 / 12) < 1.4 and 0.5 < cells[2] / (10**2 / 12) < 2
+
+    def test_a_prior_can_turn_the_choice(self) -> None:
+        # A prior that knows the rows leaves more to learn from the columns, and the other way round.
+        common, spread = common_of(ROWS, COLUMNS), 100 * np.eye(4)
+        for known, expected in (([1, 1, -1, -1], 1), ([1, -1, 1, -1], 0)):
+            prior = spread - 24 * np.outer(known, known)
+            assert variance_reduction([ROWS, COLUMNS], common, prior).best == expected

@@ -85,6 +85,14 @@ class TestAgainstMatrices:
             assert ours.excess == pytest.approx(theirs.excess, rel=1e-6, abs=1e-9)
             assert (ours.attributes is None) is bool(ours)
 
+    @pytest.mark.parametrize(("sizes", "ways"), [([2] * 4, 2), ([3, 2, 4], (1, 2)), ([5, 3], (0, 2))])
+    def test_noise_on_every_cell_is_the_gaussian_mechanism(self, sizes: list[int], ways: int | tuple[int, ...]) -> None:
+        workload = dm.workloads.marginals(sizes, ways=ways)
+        levels = np.arange(1.0, 1 + len(workload.axes))
+        noise = np.diag(np.repeat(levels, workload.table_cells.astype(int)))
+        plain = dm.LinearGaussianMechanism(workload.dense(), noise)
+        assert_same(dm.BlockMechanism.of_tables(workload, levels).dense(), plain)
+
 
 class TestAtScale:
     def test_attributes_choose_between_one_way_and_two_way_tables(self) -> None:
@@ -134,6 +142,10 @@ class TestParts:
         for message, call in (
             (r"others\[0\] must be a BlockMechanism", lambda one, two: one.compose(one.dense())),
             (
+                r"others\[0\] must be on the same attributes",
+                lambda one, two: one.compose(dm.BlockMechanism.of_levels(dm.Domain({"z": 2}), {})),
+            ),
+            (
                 r"others\[0\] must be on the same",
                 lambda one, _: one.compose(dm.BlockMechanism.of_levels(ELSEWHERE, {})),
             ),
@@ -143,6 +155,30 @@ class TestParts:
         ):
             with pytest.raises(dm.errors.DualmechError, match=message):
                 call(*self.mechanisms())
+
+    def test_two_parts_recreate_the_whole(self) -> None:
+        workload = dm.workloads.marginals(self.DOMAIN, ways=2)
+        one, two = self.mechanisms()
+        parts = dm.decomposition(two, shared(one, two))
+        common, left = parts.common, parts.residual
+        tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
+        rng, runs = np.random.default_rng(1), 1000
+        drawn = []
+        for _ in range(runs):
+            known = common.measure(tables, rng)
+            whole = parts.combine(known, left.measure(tables, rng))
+            drawn.append(parts.target.answering(two.workload or workload).recombine(whole, ["a", "b"]))
+        errors = np.array(drawn) - tables[0, 1]
+        variance = two.variance(["a", "b"])
+        # Five standard errors of a mean and of a variance.
+        assert np.abs(errors.mean(axis=0)).max() < 5 * np.sqrt(variance / runs)
+        assert np.abs(errors.var(axis=0) / variance - 1).max() < 5 * np.sqrt(2 / runs)
+
+    def test_too_large_to_write_out(self) -> None:
+        domain = dm.Domain([(f"a{axis}", 10) for axis in range(60)])
+        large = dm.BlockMechanism.of_levels(domain, {(): 1.0})
+        with pytest.raises(dm.errors.InvalidInputError, match="1 rows and 1e\\+60 cells is too large"):
+            large.dense()
 
 
 class TestFiles:

@@ -195,10 +195,13 @@ class TestIds:
             ([1.0, float("nan")], "must name the person of every record, got none in 1 record"),
             ([Decimal("sNaN")], "must name the person of every record, got none in 1 record"),
             ([10**5000], "must hold numbers of at most 300 digits"),
+            ([Decimal("1e999999")], "must hold numbers of at most 300 digits"),
             ([True, 1], "must hold ids that are texts or numbers, got bool"),
             (["1.2345678901234568e+16", "12345678901234567"], r"must hold ids that are exact, got '1\.23"),
             (["1.23457E+11"], r"must hold ids that are exact, got '1\.23457E\+11'"),
             (["007", "7"], "must spell each id in one way, got '007' and '7'"),
+            (["12.10", "12.1"], "must spell each id in one way, got '12.10' and '12.1'"),
+            (["1000", "1e3"], "must spell each id in one way, got '1000' and '1e3'"),
             (["0", "-0"], "must spell each id in one way"),
         ):
             with pytest.raises(dm.errors.InvalidInputError, match=told):
@@ -260,7 +263,7 @@ class TestSpecification:
             (
                 "contributions:month:1:2",
                 [("N1", month, "ATL") for month in (1, 2, 3)],
-                "has records in 3 values of 'month'",
+                "has records in 3 values of 'month', more than the 2",
             ),
         ):
             records = {"person": "tailnum", "check": True}

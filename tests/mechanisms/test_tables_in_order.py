@@ -134,12 +134,18 @@ def test_replaced_records() -> None:
 
 def test_bad_input_is_refused_by_name() -> None:
     for message, call in (
-        (r"mechanisms\[1\] must be a BlockMechanism as the", lambda one: dm.CommonMechanism([one, one.dense()])),
+        (
+            r"mechanisms\[1\] must be a BlockMechanism as the others, got Linear",
+            lambda one: dm.CommonMechanism([one, one.dense()]),
+        ),
         (r"mechanisms\[1\] must be a LinearGaussianMechanism", lambda one: dm.CommonMechanism([one.dense(), one])),
         ("basis and decisions are of mechanisms on cells", lambda one: dm.CommonMechanism([one, one], np.eye(2))),
         ("two or more", lambda one: dm.CommonMechanism([one])),
         ("sequence of two or more", lambda one: dm.CommonMechanism(one)),
-        ("tells values of 'age' apart", lambda one: dm.CommonMechanism([one, one]).covariance_from(random_tables(2))),
+        (
+            "tells values of 'age' apart that the others do not",
+            lambda one: dm.CommonMechanism([one, one]).covariance_from(random_tables(2)),
+        ),
         ("on other blocks|same blocks", lambda one: one.combine({}, (random_tables(2), {}))),
     ):
         with pytest.raises(dm.errors.DualmechError, match=message):

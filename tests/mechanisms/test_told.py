@@ -338,3 +338,22 @@ def test_rows_that_hardly_differ_noise_that_cancels_and_little_noise() -> None:
     for off, largest in ((2e-10, 1e-8), (5e-11, 0.0)):  # too much, and of a mechanism that rounds nothing up
         with pytest.raises(dm.errors.InvalidInputError, match="query 1"):
             costs.require_told(np.array([1.0, 1e-8]), np.array([0.0, off]), largest)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        dm.workloads.prefix(16),
+        dm.workloads.random_range(20, 50, rng=0),
+        dm.workloads.marginals({"a": 3, "b": 4}, ways=(1, 2)),
+        dm.workloads.union({"age": 8, "sex": 2}, {"ages": {"age": dm.workloads.prefix(8)}, "sexes": ["sex"]}),
+        dm.workloads.kron(dm.workloads.prefix(4), dm.workloads.prefix(5)),
+        dm.workloads.prefix(300),
+    ],
+    ids=["dense", "ranges", "marginals", "union", "product", "stream"],
+)
+@pytest.mark.parametrize("family", [lambda asked: dm.PrivacyFirst(asked, 1.0, cost=1.0), dm.TotalVariance])
+def test_what_was_to_be_spent_is_what_is_said_to_be(workload: dm.Workload, family: Any) -> None:
+    """A cost that is above it by rounding alone would be printed as 0.500001 where 0.5 was asked."""
+    mechanism = fast.solve(family(workload)).mechanism
+    assert 1 - 1e-9 <= mechanism.squared_privacy_cost <= 1

@@ -197,3 +197,11 @@ def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path
 def test_every_problem_is_proven_to_nine_digits(tmp_path: Path) -> None:
     for each in library.build(tmp_path):
         assert each.upper / each.lower - 1 < 2e-9, each.name
+
+
+def test_what_is_infeasible_says_by_how_much(folder: Path, tmp_path: Path) -> None:
+    best = fast.solve(library.problems()["fitness-prefix-4"](), tol=1e-10).primal
+    np.savez(tmp_path / "fitness-prefix-4.npz", covariance=1.0001 * best)
+    (found,) = leaderboard.entries(folder, [tmp_path])
+    assert found.fault.startswith("infeasible: ") and "has 0.01 % more than its target" in found.fault
+    assert "scaled it would be optimal within" in found.fault and found.most == np.inf

@@ -181,3 +181,11 @@ def test_a_repeated_block_is_refused_and_an_extended_family_has_its_name() -> No
 
     problem = Mine(W.prefix(2), 1.0)
     assert arguments_part(problem, provable(problem))["family"] == "FitnessForUse"
+
+
+def test_an_attribute_has_one_number() -> None:
+    document = document_of("fitness on tables")
+    table = document["problem"]["tables"][0]
+    table["00"] = table["0"]
+    with pytest.raises(Refused, match="'00' is no number below 2"):
+        check.check(document)

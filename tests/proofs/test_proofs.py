@@ -23,6 +23,7 @@ from dualmech import fast, reference
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Refused
+from dualmech.crosscheck.proofs.prove import provable
 from dualmech.crosscheck.proofs.texts import root_below, written
 from dualmech.solution import retold
 
@@ -168,6 +169,11 @@ class TestProofs:
             with pytest.raises(dm.errors.CertificateError, match="shows nothing"):
                 dm.prove(retold(answer, primal=wrong))
 
+    def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(noise, "LARGEST", 1000)
+        with pytest.raises(dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
+            provable(dm.FitnessForUse(dm.workloads.prefix(8)))
+
 
 @pytest.fixture(scope="module")
 def proof() -> dm.Proof:
@@ -224,10 +230,13 @@ class TestFiles:
         for place, value, words in (
             (("schema",), "dualmech.proof/9", "it is no .*; it was written by a newer dualmech"),
             (("schema",), "dualmech.proof/1", "it is no 'dualmech.proof/2' file$"),
+            (("schema",), "dualmech.proof/9x", "it is no 'dualmech.proof/2' file$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),
             (("problem",), None, "it has no 'problem'"),
+            (("claim",), [], "it has no 'claim'"),
+            (("problem", "kind"), "costs", "kind must be"),
             (("problem", "workload"), [], "workload must be rows"),
             (("problem", "workload"), [["0x1p0"]], "numbers must be 1 numbers, got 4"),
             (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
@@ -238,6 +247,7 @@ class TestFiles:
             (("lower", "query_roots"), ["0x1p0"], "query_roots must be 4 numbers, got 1"),
             (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
             (("claim", "lower"), 1.75, "is no number"),
+            (("claim", "lower"), "1.75", "is no number"),
             (("claim", "lower"), "0x1p99999", "is no number"),
             (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is no number"),
             (("claim", "lower"), "nan", "is no number"),
@@ -328,3 +338,9 @@ def test_roots_are_below_and_near(weight: Fraction | float) -> None:
     root = root_below(weight)
     assert Fraction(root) ** 2 <= weight
     assert weight < 1e-300 or weight < Fraction(math.nextafter(root, math.inf)) ** 2 * (1 + Fraction(1, 10**9))
+
+
+def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)).save(tmp_path / "answer.npz")
+    with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
+        check.read(str(tmp_path / "answer.npz"))

@@ -113,13 +113,17 @@ def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
     assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
     for text, words in (
         ("", "ends before the objective"),
+        ("1\n1\n2\n", "ends before the objective"),
         ("2\n1\n2\n1\n", "2 variables and 1 numbers"),
         ("1\n2\n2\n1\n", "other blocks"),
+        ("1\n1\n0\n1\n", "other blocks"),
         ("1\n1\n2\nnan\n", "not finite"),
         ("1\n1\n2\nx\n", "not a readable SDPA file"),
         ("1\n1\n2\n1\n1 1 1\n", "line 5: must be a matrix"),
         ("1\n1\n2\n1\n2 1 1 1 1\n", "line 5: there is no such"),
+        ("1\n1\n2\n1\n1 2 1 1 1\n", "line 5: there is no such"),
         ("1\n1\n2\n1\n1 1 2 1 1\n", "upper triangle"),
+        ("1\n1\n2\n1\n1 1 1 3 1\n", "upper triangle"),
         ("1\n1\n-2\n1\n1 1 1 2 1\n", "on the diagonal"),
         ("1\n1\n2\n1\n1 1 1 1 1e999\n", "finite"),
         ("1" * 9999 + "\n1\n2\n1\n", "not a readable SDPA file"),

@@ -149,7 +149,7 @@ class TestRecordsThatCannotBe:
 def test_refusals() -> None:
     for never, told in (
         ([{"sx": "m"}], "did you mean sex"),
-        ([{"sex": "male"}], "never: .*'male'"),
+        ([{"sex": "male"}], "never: 'male' in column 'sex'|never: .*'male'"),
         ({"sex": "m"}, "never must be a sequence"),
         (["m"], "never must be a mapping|never must map"),
         ([{}], "not every record has"),

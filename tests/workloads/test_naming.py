@@ -35,6 +35,13 @@ def test_builds() -> None:
         ("age_pyramid:20, 0", lambda: workloads.age_pyramid(20, adults=False)),
         ("random_signs:6,12,0,0.7", lambda: workloads.random_signs(6, 12, 0, 0.7)),
         ("related:8,4,2,5", lambda: workloads.related(8, 4, 2, 5)),
+        ("random_range:4x2x3, 5, 0", lambda: workloads.random_range([4, 2, 3], 5, 0)),
+        ("predicates:6,12,0", lambda: workloads.predicates(6, 12, 0)),
+        ("parity:3", lambda: workloads.parity(3)),
+        ("circular_ranges:5", lambda: workloads.circular_ranges(5)),
+        ("sex_by_age:0", lambda: workloads.sex_by_age(iterations=False)),
+        ("age_pyramid:20", lambda: workloads.age_pyramid(20)),
+        ("random_signs:6,12,0", lambda: workloads.random_signs(6, 12, 0)),
     ):
         built, other = names.builtin_workload(text), expected()
         np.testing.assert_array_equal(built.dense(), other.dense())

@@ -108,6 +108,17 @@ class TestMarginals:
         with pytest.raises((InvalidInputError, InputTypeError), match="domain"):
             workloads.marginals(domain, ways=1)  # type: ignore[arg-type]
 
+    @quick
+    @given(shapes, st.data())
+    def test_order_of_attributes_permutes_cells_and_queries(self, shape: list[int], data: st.DataObject) -> None:
+        sizes = {f"v{axis}": size for axis, size in enumerate(shape)}
+        order = data.draw(st.permutations(range(len(shape))))
+        turned = {f"v{axis}": shape[axis] for axis in order}
+        cells = np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
+        left = workloads.marginals(sizes, ways=[0, 1]).dense()[:, cells]
+        right = workloads.marginals(turned, ways=[0, 1]).dense()
+        assert sorted(map(tuple, left)) == sorted(map(tuple, right))
+
 
 class TestCensus:
     def test_pl94_from_the_papers_text(self) -> None:
@@ -154,6 +165,12 @@ class TestCensus:
     def test_age_pyramid_refuses(self, ages: int, adults: bool) -> None:
         with pytest.raises((InvalidInputError, InputTypeError), match="ages"):
             workloads.age_pyramid(ages, adults)
+
+    def test_pl94_is_made_of_marginals(self) -> None:
+        domain = workloads.pl94().domain
+        assert domain is not None
+        sets = [("voting-age",), ("ethnicity",), ("race",), ("voting-age", "ethnicity", "race")]
+        check(workloads.pl94(), workloads.marginals(domain, sets=sets).dense())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import dualmech as dm
-from dualmech import workloads
+from dualmech import fast, workloads
 from dualmech.validate import Array
 
 quick = settings(max_examples=24)
@@ -58,6 +58,23 @@ class TestClosedForms:
         with pytest.raises(dm.errors.InvalidInputError, match="too large"):
             workloads.range_marginals_gram([2] * 40, ways=1)
 
+    def test_sets_by_name(self) -> None:
+        domain, sets = {"age": 3, "sex": 2, "race": 2}, ["sex", ("age", "race"), ()]
+        np.testing.assert_array_equal(
+            workloads.marginals_gram(domain, sets=sets), workloads.marginals(domain, sets=sets).gram()
+        )
+
+    def test_all_range_inverts_the_second_difference(self) -> None:
+        d = 200
+        difference = 2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)
+        np.testing.assert_allclose(workloads.all_range_gram(d) @ difference, (d + 1) * np.eye(d), atol=1e-9 * d)
+        waves = (d + 1) / (4 * np.sin(np.arange(1, d + 1) * np.pi / (2 * (d + 1))) ** 2)
+        np.testing.assert_allclose(np.linalg.eigvalsh(workloads.all_range_gram(d)), np.sort(waves), rtol=1e-9)
+
+    def test_all_ranges_of_a_domain_are_a_product(self) -> None:
+        product = np.kron(workloads.all_range_gram(3), workloads.all_range_gram(4))
+        np.testing.assert_array_equal(workloads.range_marginals_gram([3, 4], ways=2), product)
+
 
 class TestFromGram:
     @quick
@@ -98,3 +115,25 @@ class TestFromGram:
         ):
             with pytest.raises(dm.errors.DualmechError, match=match):
                 workloads.from_gram(gram)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "workload",
+        [
+            workloads.all_range(12),
+            workloads.marginals([2, 3, 2], ways=2),
+            workloads.random_range(10, 4, 0),
+            workloads.total(5),
+        ],
+        ids=["full rank", "tables", "wide", "one query"],
+    )
+    def test_total_variance_is_that_of_the_workload(self, workload: dm.Workload) -> None:
+        other = workloads.from_gram(workload.gram())
+        one, two = (fast.solve(dm.TotalVariance(asked), tol=1e-9) for asked in (workload, other))
+        assert one.status is two.status is dm.Status.CERTIFIED
+        assert max(one.lower_bound, two.lower_bound) <= min(one.objective, two.objective) * (1 + 1e-11)
+        total = two.mechanism.variances(workload).sum()
+        assert total == pytest.approx(two.objective, rel=1e-10)
+
+    def test_large_and_far_from_full_rank(self) -> None:
+        workload = workloads.from_gram(workloads.marginals_gram([8, 8, 8], ways=2))
+        assert len(workload) == 1 + 3 * 7 + 3 * 49

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech import workloads
+from dualmech import fast, workloads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -79,6 +79,15 @@ class TestRangeMarginals:
             workloads.range_marginals({"a": 2, "b": 2}, **keywords)
         with pytest.raises(dm.errors.DualmechError, match="domain"):
             workloads.range_marginals([], ways=1)
+
+    def test_spans_what_marginals_span(self) -> None:
+        ranges = workloads.range_marginals([3, 4, 2], ways=2).dense()
+        cells = workloads.marginals([3, 4, 2], ways=2).dense()
+        assert np.linalg.matrix_rank(ranges) == np.linalg.matrix_rank(np.vstack([ranges, cells]))
+        assert np.linalg.matrix_rank(ranges) == np.linalg.matrix_rank(cells)
+
+    def test_one_attribute_is_all_range(self) -> None:
+        np.testing.assert_array_equal(workloads.range_marginals([7], ways=1).dense(), workloads.all_range(7).dense())
 
 
 class TestRandomRange:
@@ -181,3 +190,10 @@ class TestPermuted:
             workloads.permuted(sp.eye_array(3), 0)
         with pytest.raises(dm.errors.DualmechError, match="rng"):
             workloads.permuted(workloads.prefix(3), "0")  # type: ignore[arg-type]
+
+    def test_optimum_does_not_move(self) -> None:
+        workload = workloads.random_range(12, 20, 1)
+        one, other = (
+            fast.solve(dm.TotalVariance(asked), tol=1e-9) for asked in (workload, workloads.permuted(workload, 5))
+        )
+        assert max(one.lower_bound, other.lower_bound) <= min(one.objective, other.objective) * (1 + 1e-12)

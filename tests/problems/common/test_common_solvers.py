@@ -527,6 +527,8 @@ class TestOptions:
         cases: list[tuple[dict[str, Any], str]] = [
             ({"method": "newton"}, "method newton is not for criterion .trace., whose is fixed_point"),
             ({"method": "closed_form"}, "for two mechanisms, got 3"),
+            ({"tol": 0}, "tol must be positive"),
+            ({"max_iterations": 0}, "max_iterations"),
             ({"start": other}, "for 3 mechanisms and a basis of 4 queries"),
             ({"start": "warm"}, "start must be a Solution of dualmech"),
         ]

@@ -47,6 +47,18 @@ class TestDefinition5:
         expected = -1 if one.privacy_cost < two.privacy_cost else 1
         assert dm.compare_privacy(one, two) == expected
 
+    @quick
+    @given(profiles, seeds)
+    def test_order_of_the_neighbours_is_immaterial(self, a: list[float], seed: int) -> None:
+        assert dm.compare_privacy(a, np.random.default_rng(seed).permutation(a)) == 0
+
+    @quick
+    @given(st.tuples(profiles, profiles, profiles))
+    def test_is_transitive(self, three: tuple[list[float], list[float], list[float]]) -> None:
+        a, b, c = three
+        if dm.compare_privacy(a, b) <= 0 and dm.compare_privacy(b, c) <= 0:
+            assert dm.compare_privacy(a, c) <= 0
+
 
 class TestTolerance:
     def test_is_relative_to_each_entry(self) -> None:

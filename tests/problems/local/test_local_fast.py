@@ -409,6 +409,8 @@ class TestAnswers:
             ({"method": "gradient", "start": even}, "start: strategy cannot answer"),
             ({"method": "gradient", "start": np.eye(3)}, "start: strategy must have 4 columns"),
             ({"method": fast.ProjectedGradient(outputs=8), "start": np.eye(4)}, "either outputs or start"),
+            ({"tol": 0.0}, "tol"),
+            ({"max_iterations": 0}, "max_iterations"),
         ]
         for options, named in cases:
             with pytest.raises(dm.errors.InvalidInputError, match=named):

@@ -109,6 +109,14 @@ class TestKnownOptima:
             values = np.linalg.svd(workload.dense(), compute_uv=False)
             assert answer.lower_bound == pytest.approx(values.sum() ** 2 / workload.shape[1], rel=1e-11)
 
+    def test_one_row_costs_its_largest_entry_squared(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0, -3, 2]]), weights=2.0), tol=1e-9)
+        assert contains(answer.certificate, 18.0, 1e-12)
+
+    def test_one_column_costs_its_length_squared(self) -> None:
+        answer = fast.solve(dm.TotalVariance(dm.Workload([[1.0], [-2], [2]])), tol=1e-9)
+        assert contains(answer.certificate, 9.0, 1e-12)
+
 
 CASES: dict[str, Nasty] = GENTLE | {
     "rank-deficient, sparse": (sp.csr_array(DEFICIENT),),

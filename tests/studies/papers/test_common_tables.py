@@ -115,6 +115,15 @@ class TestInstances:
             factors[name] = set(variances)
         assert factors == {HISRACE_TABLES: {42.0}, HISRACE_CELLS: {64.0}, BRAZIL: {2.0, 101.0}}
 
+    @pytest.mark.parametrize("name", CHOICES)
+    def test_sums_of_cells_are_what_they_say(self, name: str) -> None:
+        primary, secondary = CHOICES[name].workloads
+        variances = instances.summed_variances(primary, secondary)
+        found = decisions.cell_sums(primary, secondary).variances(primary)
+        np.testing.assert_allclose(found, variances)
+        best = CHOICES[name].mechanisms[1].variances(primary)
+        assert np.all(best <= variances * (1 + 1e-12))
+
 
 class TestExamples:
     def test_every_statement_holds_but_for_three_matrices_of_the_text_at_hand(self, examples: dict[str, Row]) -> None:
@@ -509,7 +518,9 @@ class TestCommand:
         with pytest.raises(dm.errors.InvalidInputError, match=re.escape("128 cells per block")):
             tables.with_data(tables.select_sheets(["common/hisrace"]), path)
 
-    @pytest.mark.parametrize(("name", "population"), [("hisrace", "HisRace"), ("thresholds", "AgeGender")])
+    @pytest.mark.parametrize(
+        ("name", "population"), [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")]
+    )
     def test_real_blocks_are_held_against_what_is_printed(self, name: str, population: str, tmp_path: Path) -> None:
         path = str(tmp_path / "b.npy")
         np.save(path, POPULATIONS[population].draw(blocks=20, seed=1))
