@@ -69,8 +69,9 @@ folders := $(filter-out __pycache__,$(patsubst tests/%/,%,$(wildcard tests/*/)))
 families := $(filter-out __pycache__,$(patsubst tests/problems/%/,%,$(wildcard tests/problems/*/)))
 
 check: install
-	$(if $(filter $(folders),$(ROOM))$(filter $(families),$(FAMILY)),,$(error FAMILY must be one of $(families), or ROOM one of $(folders)))
-	$(bin)/python -m pytest -m "$(or $(FAMILY),$(ROOM)) and not slow" $(ARGS)
+	$(if $(filter $(families),$(FAMILY))$(filter $(folders),$(ROOM)),,$(error FAMILY must be one of $(families), or ROOM one of $(folders)))
+	$(if $(and $(FAMILY),$(ROOM)),$(error FAMILY or ROOM, not both))
+	$(bin)/python -m pytest -m "$(FAMILY)$(ROOM) and not slow" $(ARGS)
 
 # Tests that import what only these extras install.
 extras := tests/geometry/test_participation.py tests/mechanisms/test_step_noise.py \

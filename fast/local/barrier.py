@@ -304,6 +304,6 @@ def _on_the_sum(curvature: Array, gradient: Array, size: int) -> tuple[Array, fl
     ones = np.append(np.ones(size), np.zeros(len(gradient) - size))
     both = np.column_stack([gradient, ones]) * scale[:, None]
     factor = scipy.linalg.cho_factor(scaled, overwrite_a=True, check_finite=False)
-    free, held = (scale[:, None] * scipy.linalg.cho_solve(factor, both, check_finite=False)).T
-    step = free - held * (ones @ free) / (ones @ held)
+    newton, sum_direction = (scale[:, None] * scipy.linalg.cho_solve(factor, both, check_finite=False)).T
+    step = newton - sum_direction * (ones @ newton) / (ones @ sum_direction)
     return step, float(step @ curvature @ step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from conformance import FEW_LIES, LIES, ConformanceCase, conform
 
@@ -12,6 +14,7 @@ def test_every_family_is_here(cases: list[ConformanceCase]) -> None:
     assert {family_of(case.make()).name for case in cases} == {family.name for family in FAMILIES}
 
 
+@cache
 def judged_by(case: ConformanceCase) -> str:
     """Return the geometry of a case's problem, or its family where it has none."""
     problem = case.make()
