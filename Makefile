@@ -61,9 +61,7 @@ endif
 
 test: install
 	$(bin)/python -m pytest $(ARGS)
-ifeq ($(DIST),wheel)
 	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
-endif
 
 folders := $(filter-out __pycache__,$(patsubst tests/%/,%,$(wildcard tests/*/)))
 families := $(filter-out __pycache__,$(patsubst tests/problems/%/,%,$(wildcard tests/problems/*/)))

@@ -57,6 +57,8 @@ FAMILIES |= {"privacy first": "fitness", "projection": "local", "estimate": "loc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its folders and its family."""
     for item in items:
+        if TESTS not in item.path.parents:  # examples of the package's own modules
+            continue
         family = FAMILIES.get(item.name.partition("[")[2].rstrip("]").partition(",")[0])
         for mark in (*item.path.relative_to(TESTS).parts[:-1], *([family] if family else [])):
             item.add_marker(mark)
