@@ -162,7 +162,7 @@ class Meeting:
     def of(cls, spaces: Sequence[Array], chosen: Callable[[Array], Array]) -> Meeting:
         """Intersect the rows of mechanisms in standard form, and choose rows that span the intersection."""
         meeting = intersection(spaces)
-        rows = chosen(meeting.rows)
+        rows = without_tiny_entries(chosen(meeting.rows))
         factors = [coordinates(rows, space) for space in spaces]
         bounds = np.array([factor @ factor.T for factor in factors])
         roundings = [coordinate_rounding(*pair, rows) for pair in zip(factors, spaces, strict=True)]
@@ -220,6 +220,7 @@ def intersection(spaces: Sequence[Array]) -> Intersection:
 def given_rows(basis: npt.ArrayLike, rows: Array) -> Array:
     """Return rows that were given, once they span what the orthonormal ones do; refused where they do not."""
     array = validate.finite(2, basis=basis)
+    validate.moderate(basis=without_tiny_entries(array))
     same = array.shape == rows.shape and linalg.rank(array) == len(array)
     if not same or len(intersection([array, rows]).rows) < len(rows):
         raise InvalidInputError(

@@ -159,19 +159,22 @@ def test_matrices_combine_as_dense_least_squares_does(names: list[str], relation
     assert both.rho == sum(each.rho for each in every)
 
 
+DRAWS = 100
+
+
 def test_combined_estimates_are_unbiased_and_margins_cover() -> None:
     noise, x = rounded_gaussian(1), np.full(PEOPLE.shape, 50)
     plans = [plan(best(name, "replace").scaled(factor)) for name, factor in (("prefixes", 20.0), ("cells", 5.0))]
     truth, missed, inside = np.cumsum(np.full(5, 300.0)), [], []
-    for _ in range(300):
+    for _ in range(DRAWS):
         both = dm.combine(
             *(Publication(on_grid, on_grid.draw({(0, 1, 2): x}, noise), asked) for on_grid, asked in plans)
         )
         off, margins = both.estimates("ages") - truth, both.margins("ages", 0.9)
         missed.append(off[:4] / np.sqrt(both.variances("ages"))[:4])
         inside.append(np.abs(off[:4]) <= margins[:4])
-    assert np.abs(np.mean(missed, axis=0)).max() < 4 / np.sqrt(300)
-    assert abs(np.mean(inside) - 0.9) < 4 * np.sqrt(0.09 / 300)
+    assert np.abs(np.mean(missed, axis=0)).max() < 4 / np.sqrt(DRAWS)
+    assert abs(np.mean(inside) - 0.9) < 4 * np.sqrt(0.09 / DRAWS)
 
 
 class TestFiles:

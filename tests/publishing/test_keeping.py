@@ -180,7 +180,7 @@ def test_every_error_is_typed(kind: str, folder: Path) -> None:
                 read(folder, written(kind, folder) | {name: np.array(value)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(kind=st.sampled_from(KINDS), data=st.data())
 def test_changed_arrays(kind: str, folder: Path, data: st.DataObject) -> None:
     """An entry, a type or a shape of any array is another, or an array is absent."""

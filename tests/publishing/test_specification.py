@@ -76,8 +76,10 @@ class TestWhatIsAsked:
             specified(AGES | {"hard": True}, SEXES, rho=1).problem()
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace", "add-remove:2", "contributions:sex:2:2"])
-@pytest.mark.parametrize("rho", ["1/2", "3"])
+@pytest.mark.parametrize(
+    ("neighbours", "rho"),
+    [("add-remove", "1/2"), ("replace", "3"), ("add-remove:2", "3"), ("contributions:sex:2:2", "1/2")],
+)
 def test_what_is_drawn_keeps_caps_and_rho(neighbours: str, rho: str) -> None:
     """Which the room for the grid is for: margins of the tables as drawn, and the exact ρ."""
     asked = specified(AGES | {"hard": True}, SEXES, rho=rho, neighbours=neighbours)

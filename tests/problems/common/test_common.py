@@ -126,6 +126,14 @@ class TestMaximality:
         trace = np.trace(found.covariance(dm.Workload(plain.basis)))
         assert trace >= best.lower_bound * (1 - 1e-9)
 
+    def test_what_rounding_leaves_of_zeros_in_a_basis_is_none(self) -> None:
+        """Some kernels of linear algebra leave 1e-47 in the basis; squares of it would underflow."""
+        problem = dm.CommonMechanism(on_cells(np.eye(2), np.eye(2)).mechanisms, basis=[[1.0, 1e-47], [0.0, 1.0]])
+        assert np.array_equal(problem.basis, np.eye(2))
+        assert problem.mechanism(np.eye(2)).rho == pytest.approx(0.5)
+        with pytest.raises(dm.errors.InvalidInputError, match=r"basis must have .* magnitude 1e-40 to 1e\+40, got 1e\+50"):
+            dm.CommonMechanism(problem.mechanisms, basis=[[1e50, 0.0], [0.0, 1.0]])
+
     def test_what_is_not_common_is_refused_by_name(self) -> None:
         problem = on_cells(np.diag([1.0, 4.0]), np.diag([2.0, 1.0]))
         with pytest.raises(dm.errors.InvalidInputError, match=r"mechanisms\[0\] cannot answer it"):

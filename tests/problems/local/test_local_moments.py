@@ -165,10 +165,12 @@ class TestBound:
         assert again.costs.sum() == pytest.approx(best.costs.sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("epsilon", [6.0, pytest.param(4.0, marks=pytest.mark.slow)])
-def test_few_of_many_pairs_prove_the_optimum_closely(epsilon: float) -> None:
+@pytest.mark.parametrize(
+    ("size", "epsilon"), [(40, 6.0), *(pytest.param(48, epsilon, marks=pytest.mark.slow) for epsilon in (4.0, 6.0))]
+)
+def test_few_of_many_pairs_prove_the_optimum_closely(size: int, epsilon: float) -> None:
     # Quasi-Newton steps in all multipliers prove 74 % of the optimum for 48 types at ε = 6.
-    answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(48), epsilon), tol=1e-3)
+    answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(size), epsilon), tol=1e-3)
     assert answer.status is dm.Status.CERTIFIED
 
 

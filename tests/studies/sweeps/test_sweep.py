@@ -27,6 +27,7 @@ from dualmech.studies.sweeps.grid import read_grid, shrink
 from dualmech.studies.sweeps.running import Row, read_rows
 
 GRID = 'workloads = "prefix:{size}"\nsizes = [2, 3, 4]\ntargets = [1, 2]'
+LIMIT = 600  # seconds that a process may take: a busy machine starts an interpreter slowly
 TOOK = ("wall_seconds", "cpu_seconds", "peak_mebibytes", "grid")  # what no two runs repeat
 
 
@@ -268,8 +269,8 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
     try:
         cluster = Workers(start)
-        with distributed.Client(cluster.address, timeout=60, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=60)
+        with distributed.Client(cluster.address, timeout=LIMIT, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=LIMIT)
         yield cluster
     finally:
         for process in started:
