@@ -26,7 +26,7 @@ for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ["JAX_ENABLE_X64"] = "1"
 
 # A test may not depend on how busy the machine is, nor on which examples were drawn.
-settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=25)
 # With examples drawn anew: `pytest --hypothesis-profile=drawn --hypothesis-seed=SEED` (`make test-anywhere`).
 settings.register_profile(
     "drawn",

@@ -212,7 +212,7 @@ class TestRelease:
     def test_tables_are_unbiased_consistent_and_as_noisy_as_stated(self) -> None:
         mechanism = fast.solve(dm.FitnessForUse(self.WORKLOAD, {1: 1.0, 2: 4.0}), tol=1e-9).mechanism
         records = np.random.default_rng(0).integers(0, [2, 3, 2], (40, 3))
-        tables, rng, runs = dm.records.count(records, self.WORKLOAD), np.random.default_rng(1), 1000
+        tables, rng, runs = dm.records.count(records, self.WORKLOAD), np.random.default_rng(1), 400
         drawn = [mechanism.simulate(tables, rng) for _ in range(runs)]
         for names, variance in zip(self.WORKLOAD.sets, mechanism.variances(self.WORKLOAD), strict=True):
             axes = self.WORKLOAD.axes[self.WORKLOAD.sets.index(names)]

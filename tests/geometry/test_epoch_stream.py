@@ -48,7 +48,7 @@ def names(answer: Any) -> tuple[str, str]:
 
 
 class TestBound:
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(RULES, st.integers(0, 3), st.sampled_from([1.0, 0.8]), st.integers(0, 2), st.integers(0, 10**6))
     def test_it_is_that_of_the_matrix(self, rule: Any, lacking: int, decay: float, missing: int, seed: int) -> None:
         """Of any weights, of ranks as low as 1, raised a little, so that they have an inverse."""

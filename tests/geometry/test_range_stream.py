@@ -125,8 +125,8 @@ class TestMechanism:
     def test_drawn_noise_has_the_variances_that_are_stated(self) -> None:
         mechanism = dm.StreamMechanism(dm.workloads.all_range(4), [0.2, 0.3, 0.3, 0.2], np.ones(4))
         generator = np.random.default_rng(5)
-        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(5_000)])
-        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.12)
+        drawn = np.array([mechanism.simulate(np.zeros(4), generator) for _ in range(2_000)])
+        np.testing.assert_allclose(drawn.var(axis=0), mechanism.variances(), rtol=0.16)  # five standard errors
 
 
 def test_what_a_stream_of_ranges_cannot_hold() -> None:

@@ -79,7 +79,7 @@ def imported(path: Path) -> set[str]:
 
 def imported_by_string(call: ast.Call) -> set[str]:
     """Return the module that a call of `import_module` or `__import__` names; nothing else may stand there."""
-    if ast.unparse(call.func).rpartition(".")[2] not in ("import_module", "__import__"):
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) not in ("import_module", "__import__"):
         return set()
     name = call.args[0]
     if ast.unparse(name) == "f'{name}.check'":  # the proof checker, which runs as a package of any name

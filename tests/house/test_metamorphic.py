@@ -272,10 +272,10 @@ def parted_pairs(name: str, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_structure_in_other_words_has_the_same_optimum(name: str) -> None:
-    assert not [found for seed in range(2) for found in parted_pairs(name, seed)]
+    assert not [*parted_pairs(name, 0)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_structure_in_other_words_has_the_same_optimum_in_many_cases(name: str) -> None:
-    assert not [found for seed in range(2, 50) for found in parted_pairs(name, seed)]
+    assert not [found for seed in range(1, 50) for found in parted_pairs(name, seed)]

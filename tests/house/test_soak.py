@@ -16,7 +16,7 @@ import soak
 import dualmech as dm
 from dualmech.solution import Solution
 
-FEW, MANY, BATCH = 100, 4_000, 10
+FEW, MANY, BATCH = 50, 4_000, 10
 """Seeds of every run and of a slow one, and how many are run at a time; `make test-anywhere` draws 10,000 others."""
 
 

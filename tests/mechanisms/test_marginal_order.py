@@ -162,7 +162,7 @@ class TestParts:
         parts = dm.decomposition(two, shared(one, two))
         common, left = parts.common, parts.residual
         tables = dm.records.count(np.random.default_rng(0).integers(0, [2, 3, 2], (50, 3)), workload)
-        rng, runs = np.random.default_rng(1), 1000
+        rng, runs = np.random.default_rng(1), 400
         drawn = []
         for _ in range(runs):
             known = common.measure(tables, rng)

@@ -98,7 +98,7 @@ class TestLaws:
 
     @pytest.mark.parametrize("neighbours", [None, "replace"])
     @pytest.mark.parametrize("kind", ["fitness", "variance", "privacy first"])
-    @settings(max_examples=12)
+    @settings(max_examples=6)
     @given(rows=SMALL, data=st.data())
     def test_the_judge_and_proofs_in_whole_numbers_agree(
         self, kind: str, neighbours: str | None, rows: list[list[int]], data: st.DataObject
