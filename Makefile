@@ -88,7 +88,7 @@ test-lowest: $(bin)/python
 	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test-numeric VENV=$(VENV)-lowest
 
 # Slow tests, all or in parts: `make test-slow PART=papers`. What would fill the memory fails instead.
-slow_judge := tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
+slow_judge := tests/command tests/fast tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
 slow_papers := tests/studies
 slow_hostile := tests/house/test_hostile.py
 slow_random := tests/house/test_conformance.py tests/house/test_metamorphic.py tests/house/test_soak.py

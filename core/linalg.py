@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -215,8 +214,11 @@ def row_factors(rows: Array) -> tuple[Array, Array, Array]:
 
 def kronecker(factors: Sequence[Array]) -> Array:
     """Return the Kronecker product of one or more matrices, the last one's indices fastest."""
-    one: Array = np.ones((1, 1))
-    return functools.reduce(lambda product, factor: np.asarray(np.kron(product, factor)), factors, one)
+    product: Array = np.ones((1, 1))
+    for factor in factors:  # `np.kron` for any number of axes takes five times as long for small ones
+        rows, columns = len(product) * len(factor), product.shape[1] * factor.shape[1]
+        product = (product[:, None, :, None] * factor[None, :, None, :]).reshape(rows, columns)
+    return product
 
 
 def apply_along_axes(matrices: Sequence[Array], tensor: Array) -> Array:

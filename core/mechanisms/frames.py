@@ -112,7 +112,7 @@ class TableBlocks:
         self._blank = object.__new__(type(first))
         self._blank._hold(first.domain, symmetries, first.neighbours, moved, {}, self.workload)
         self.keys = (*dict.fromkeys(key for mechanism in mechanisms for key in self.refined(mechanism).pieces),)
-        self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes for axis in wide]).ravel())
+        self._roots = np.sqrt(linalg.kronecker([symmetries[axis].sizes[None, :] for axis in wide]).ravel())
 
     def refined(self, mechanism: Any) -> Any:
         symmetries = self._blank.symmetries

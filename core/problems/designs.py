@@ -256,12 +256,8 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
 
 def character_block(domain: Domain, axes: tuple[int, ...]) -> Array:
     """Return the products of characters that vary on exactly these attributes, ``Π (n_i - 1)`` orthonormal rows."""
-    block: Array = np.ones((1, 1))
-    for axis, size in enumerate(domain.shape):
-        characters = _characters(size)
-        factor = characters[1:] if axis in axes else characters[:1]
-        block = np.asarray(np.kron(block, factor), dtype=np.float64)
-    return block
+    varying = (slice(1, None) if axis in axes else slice(1) for axis in range(len(domain.shape)))
+    return linalg.kronecker([_characters(size)[rows] for size, rows in zip(domain.shape, varying, strict=True)])
 
 
 def subsets(count: int) -> Iterator[tuple[int, ...]]:

@@ -320,11 +320,8 @@ def _sum_of_products(
     table = as_domain(domain)
     gram = np.zeros((_square(table.cells), table.cells))
     for axes in chosen_axes(table, ways, sets):
-        product: Array = np.ones((1, 1))
-        for axis, size in enumerate(table.shape):
-            factor = within(size) if axis in axes else np.ones((size, size))
-            product = np.asarray(np.kron(product, factor), dtype=np.float64)
-        gram += product
+        factors = [within(size) if axis in axes else np.ones((size, size)) for axis, size in enumerate(table.shape)]
+        gram += linalg.kronecker(factors)
     return gram
 
 

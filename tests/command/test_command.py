@@ -302,6 +302,7 @@ class TestCrosscheck:
         assert "All layers agree. All printed values hold. In this run, at d = 16, fast is" in said
         assert "SM-II run here" not in said
 
+    @pytest.mark.slow
     def test_the_longer_study_is_a_second_table(self) -> None:
         result = run("crosscheck", "--quick", "--all", columns=80)
         assert result.exit_code == 0 and max(map(len, result.output.splitlines())) <= 80

@@ -138,7 +138,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("start", "before"), [("fork", 1), ("fork", 2), ("spawn", 2), ("forkserver", 2)])
+@pytest.mark.parametrize(
+    ("start", "before"),
+    [
+        ("fork", 1),
+        ("fork", 2),
+        ("forkserver", 2),
+        pytest.param("spawn", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_children_answer_after_their_parent_has_solved(start: str, before: int, tmp_path: Path) -> None:
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")

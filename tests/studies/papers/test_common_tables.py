@@ -492,6 +492,7 @@ class TestGrid:
 
 
 class TestCommand:
+    @pytest.mark.slow
     def test_all_of_them_quickly(self) -> None:
         result = run("crosscheck", "common/all", "--quick")
         assert result.exit_code == 0
