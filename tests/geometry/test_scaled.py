@@ -118,7 +118,13 @@ class TestForms:
 
     @pytest.mark.parametrize(  # with more than 256 coefficients, products of series are fast
         ("steps", "rows", "signed"),
-        [(40, "rising", True), (40, "random", False), (260, "falling", False), (260, "one", True)],
+        [
+            (40, "rising", True),
+            (40, "random", False),
+            (260, "falling", False),
+            (260, "one", True),
+            (530, "last", False),
+        ],
     )
     def test_numbers_of_rows_worlds_apart(self, steps: int, rows: str, signed: bool) -> None:
         """Errors relative to the largest entry made costs 20 times too high, and lower bounds negative."""
@@ -128,8 +134,9 @@ class TestForms:
             "falling": np.logspace(6, -6, steps),
             "random": 10.0 ** rng.uniform(-6, 6, steps),
             "one": np.where(np.arange(steps) == 5, 1e9, rng.uniform(0.5, 2, steps)),
+            "last": np.where(np.arange(steps) >= steps - 2, 1e9, rng.uniform(0.5, 2, steps)),
         }[rows]
-        root = dm.strategies.root_coefficients(steps)
+        root = dm.strategies.root_coefficients(min(steps, 260))
         series = np.r_[1.0, rng.uniform(-0.4, 0.6, steps - 1) * 0.5 ** np.arange(1, steps)] if signed else root
         strategy = ScaledToeplitz(series, factors, np.array([4.0, -1.0]), np.exp(np.array([0.0, -2.0]) / steps))
         costs, variances = in_many_digits(strategy)
