@@ -248,7 +248,7 @@ def judge(
         verdict.offset,
         answer=answer,
         loose=_indices(posed.loose, point),
-        binding=_indices(posed.binding, point) if np.isfinite(verdict.objective) else NONE,
+        binding=_indices(posed.binding, point),
         scaled=scaled,
         maximality=None if common is None else common.maximality(point),
         exceeded=() if verdict.feasible else posed.exceeded(point),
