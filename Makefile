@@ -63,7 +63,7 @@ test: install
 	$(bin)/python -m pytest $(ARGS)
 	$(bin)/python -m pytest --doctest-modules --pyargs dualmech
 
-folders := $(filter-out __pycache__,$(patsubst tests/%/,%,$(wildcard tests/*/)))
+folders := $(sort $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/ tests/*/*/)))))
 families := $(filter-out __pycache__,$(patsubst tests/problems/%/,%,$(wildcard tests/problems/*/)))
 
 check: install
@@ -88,7 +88,7 @@ test-lowest: $(bin)/python
 	PIP_CONSTRAINT=$(abspath $(VENV)-lowest.txt) $(MAKE) test-numeric VENV=$(VENV)-lowest
 
 # Slow tests, all or in parts: `make test-slow PART=papers`. What would fill the memory fails instead.
-slow_judge := tests/command tests/fast tests/geometry tests/mechanisms tests/problems tests/proofs tests/publishing tests/reference tests/workloads
+slow_judge := tests/command tests/crosscheck tests/fast tests/geometry tests/mechanisms tests/problems tests/publishing tests/reference tests/workloads
 slow_papers := tests/studies
 slow_hostile := tests/house/test_hostile.py
 slow_random := tests/house/test_conformance.py tests/house/test_metamorphic.py tests/house/test_soak.py

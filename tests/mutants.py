@@ -28,12 +28,12 @@ ROOMS = ("reference", "fast", "crosscheck", "studies", "publishing", "command") 
 MODULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "judge": (
         ("core/certificate.py", "core/verified.py", "crosscheck/judging.py"),
-        ("house/test_judging.py", "house/test_solution.py", "house/test_conformance.py"),
+        ("crosscheck/test_judging.py", "house/test_solution.py", "house/test_conformance.py"),
     ),
     "geometries": (("core/geometry/*.py",), ("geometry",)),
     "certificates": (("core/problems/*.py", "core/problems/local/*.py"), ("problems", "house/test_conformance.py")),
     "accounting": (("core/accounting.py", "core/mechanisms/costs.py", "core/mechanisms/privacy.py"), ("mechanisms",)),
-    "checker": (("crosscheck/proofs/checker/*.py",), ("proofs",)),
+    "checker": (("crosscheck/proofs/checker/*.py",), ("crosscheck/proofs",)),
 }
 """What is changed, and the tests that are run first, after those with the name of the module."""
 

@@ -195,7 +195,7 @@ def test_a_wrong_solver_fails_for_its_own_reason(changed: str) -> None:
 
 def test_the_pages_table_of_shapes_is_what_problems_give() -> None:
     """Every array, point and multiplier of the page has its shape in every problem on a matrix, letter by letter."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "solver.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "solver.md").read_text(encoding="utf-8")
     shape = re.compile(r"(?:`(\w+)`|\w+)? ?\(([a-z, ]*)\)")
     table = {
         row[0].strip("` "): [shape.findall(cell) for cell in row[1:]]
