@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -142,35 +143,32 @@ def test_what_is_no_ledger(path: Path) -> None:
         Ledger.read(path.parent / "none.toml")
 
 
-def _writes(path: str, count: int) -> None:
-    plan, kept = planned(), Ledger.read(path)
-    for number in range(count):
-        kept.record(plan, "w", str(number))
+WRITES = """
+import os, signal, sys
+import dualmech as dm
+from dualmech.publishing.ledger import Ledger
 
-
-def _is_killed(path: str) -> None:
-    kept = Ledger.read(path)
-
-    def killed(self: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)  # while it holds the lock
-
-    Ledger._write = killed  # type: ignore[method-assign]
-    kept.record(planned(), "w")
+path, solved, count = sys.argv[1:]
+plan, kept = dm.plan_release(dm.load(solved)), Ledger.read(path)
+if count == "0":  # killed while it holds the lock
+    Ledger._write = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    kept.record(plan, "w")
+for number in range(int(count)):
+    kept.record(plan, "w", str(number))
+"""
 
 
 def test_two_writers_lose_nothing_and_a_killed_one_holds_nobody_up(path: Path) -> None:
-    start = multiprocessing.get_context("fork")
-    victim = start.Process(target=_is_killed, args=(str(path),))
-    victim.start()
-    victim.join()
-    assert victim.exitcode == -signal.SIGKILL and not Ledger.read(path).releases
-    writers = [start.Process(target=_writes, args=(str(path), EACH)) for _ in range(WRITERS)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    solved = path.parent / "solved.npz"
+    fast.solve(dm.FitnessForUse(ASKED, 50.0)).save(solved)
+
+    def writer(count: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", WRITES, str(path), str(solved), str(count)])
+
+    assert writer(0).wait(600) == -signal.SIGKILL and not Ledger.read(path).releases
+    writers = [writer(EACH) for _ in range(WRITERS)]
+    assert [each.wait(600) for each in writers] == [0] * WRITERS
     found = Ledger.read(path)
-    assert [each.exitcode for each in writers] == [0] * WRITERS
     assert len(found.releases) == WRITERS * EACH and found.spent == WRITERS * EACH * planned().rho
 
 
