@@ -42,7 +42,7 @@ from dualmech.geometry.product import Product
 from dualmech.geometry.stream import RangeStream, Stream
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems.base import AnyProblem, mechanism_of
+from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
@@ -109,7 +109,7 @@ def _on_geometry(
         return
     point = problem.geometry.divide(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: total variance is solved at a cost of 1.
-    mechanism = mechanism_of(problem.geometry, point)
+    mechanism = problem.geometry.mechanism(point)
     if isinstance(problem.geometry, Product):
         factors = ", ".join(f"{factor.geometry.name} of {factor.workload.shape[0]}" for factor in problem.factors)
         out.print(f"Factors, whose costs and variances multiply: {factors} queries.")

@@ -24,7 +24,6 @@ from .crosscheck.proofs.prove import Proof as Proof
 from .crosscheck.proofs.prove import prove as prove
 from .crosscheck.proofs.prove import verify as verify
 from .geometry.orbits import Orbits as Orbits
-from .geometry.product import ByFactor as ByFactor
 from .mechanisms import records as records
 from .mechanisms.block import BlockMechanism as BlockMechanism
 from .mechanisms.decomposition import decomposition as decomposition
@@ -69,6 +68,7 @@ from .storage.store import save as save
 from .workloads import census as census
 from .workloads.base import Workload as Workload
 from .workloads.domain import Domain as Domain
+from .workloads.numbers import ByFactor as ByFactor
 from .workloads.schema import Schema as Schema
 
 __version__: str

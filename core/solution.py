@@ -12,15 +12,15 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, watching
+from dualmech import files, storage, watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, decimal_above, told_apart
 from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.immutable import frozen_copy
 from dualmech.plans import HardLimits, PlanTerms
-from dualmech.problems.base import AnyProblem, price_sentences
+from dualmech.problems.base import AnyProblem
+from dualmech.problems.prices import price_sentences
 from dualmech.progress import History, Progress, Status
-from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import same_content
 
@@ -186,7 +186,9 @@ class Solution(Displayed, Generic[Dual, Made]):
             raise InputTypeError(
                 f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
             )
-        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack("asked", self.terms)
+        arrays = storage.codec.pack_answer(self.problem, self.primal, self.dual) | storage.codec.pack(
+            "asked", self.terms
+        )
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         return {**arrays, "status": self.status.name, **kept}
 

@@ -19,7 +19,6 @@ from dualmech import accounting, fast, validate
 from dualmech.crosscheck.printing import COLOURS, check_installed
 from dualmech.display import decimal_above, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.product import ByFactor
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
@@ -28,6 +27,7 @@ from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.numbers import ByFactor
 
 Axes: TypeAlias = Any
 """Axes of matplotlib, which is loaded only where something is drawn."""

@@ -12,7 +12,8 @@ import scipy.linalg
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.stream import factor_squares, stream_in
+from dualmech.geometry.stream import stream_in
+from dualmech.geometry.tridiagonal import factor_squares
 from dualmech.linalg import EPS
 from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.stream import StreamMechanism, inverse_root

@@ -1,4 +1,8 @@
-"""Files: workloads, vectors, matrices and archives, read and written whole or not at all."""
+"""Files: workloads, vectors, matrices and archives, read and written whole or not at all.
 
-from dualmech.files.formats import *  # noqa: F403
-from dualmech.files.formats import __all__ as __all__
+Names are loaded when they are first used; `core/files/__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

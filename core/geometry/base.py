@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,11 @@ from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers
 from dualmech.workloads.base import MAX_NAMES, Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
+
+KINDS = ("auto", "blocks", "dense", "epochs", "product", "split", "stream")  # auto: that of fewest operations
 
 Point = TypeVar("Point")
 Lambda = TypeVar("Lambda")  # dual weights λ on neighbours
@@ -65,6 +70,9 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
 
     def divide(self, point: Point, divisor: float) -> Point:
         """Divide noise by a positive number; any other number leaves the noise for the judge to refuse."""
+
+    def mechanism(self, point: Point) -> GaussianPrivacy:
+        """Return the mechanism with the noise of a point."""
 
     def argument_values(self) -> dict[str, object]:
         """Return the values that fix this geometry besides the workload and the name: by default none."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import linalg, mechanisms, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import (
@@ -48,6 +48,9 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.marginals import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,6 +402,9 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
     def divide(self, point: BlockPoint, divisor: float) -> BlockPoint:
         with np.errstate(all="ignore"):
             return point.scaled(1 / np.float64(divisor))
+
+    def mechanism(self, point: BlockPoint) -> GaussianPrivacy:
+        return mechanisms.block.BlockMechanism(self, point)
 
     def forms(self, point: BlockPoint) -> BlockForms | None:
         levels = point.levels

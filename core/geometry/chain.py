@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals
+from dualmech.geometry.tridiagonal import Bidiagonal, Poles, inverse_root_diagonals
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import UPWARDS

@@ -5,28 +5,31 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+from dualmech import geometry as modules  # each is loaded when its geometry is first asked
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import DenseBuilder, Geometry, Offer, Request
-from dualmech.geometry.blocks import Blocks
-from dualmech.geometry.dense import Dense
-from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.base import KINDS, DenseBuilder, Geometry, Offer, Request
 from dualmech.geometry.moves import bound_words, on_matrix
-from dualmech.geometry.product import ByFactor, Product
-from dualmech.geometry.split import Split
-from dualmech.geometry.stream import Stream
 from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.workloads import numbers
 from dualmech.workloads.base import check_workload
-
-GEOMETRIES: dict[str, type[Geometry]] = {kind.name: kind for kind in (Product, Stream, Split, Epochs, Dense, Blocks)}
-"""Every geometry by name, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
-
-KINDS = ("auto", *sorted(GEOMETRIES))
+from dualmech.workloads.numbers import ByFactor
 
 SMALL_MATRIX = 512  # rank of a matrix up to which it is taken for its exact neighbours alone
 
 NONE = "no other geometry holds it: ask for coarser values"
+
+
+def geometries() -> tuple[type[Geometry], ...]:
+    """Return every geometry, in the order in which ``auto`` asks them; at equal numbers the later one is taken."""
+    return (
+        modules.product.Product,
+        modules.stream.Stream,
+        modules.split.Split,
+        modules.epochs.Epochs,
+        modules.dense.Dense,
+        modules.blocks.Blocks,
+    )
 
 
 def choose(
@@ -75,7 +78,10 @@ def choose(
         kind = on_matrix(checked, kind, neighbours if relation is None else None)
     moves = neighbours if relation is None else None if relation == ADD_REMOVE else relation
     request = Request(checked, values, name, dense, moves, kind != "auto")
-    return (_cheapest(request) if kind == "auto" else _named(request, GEOMETRIES[kind])).take()
+    if kind == "auto":
+        return _cheapest(request).take()
+    by_name = {geometry.name: geometry for geometry in geometries()}
+    return _named(request, by_name[kind]).take()
 
 
 def _named(request: Request, geometry: type[Geometry]) -> Offer:
@@ -86,7 +92,7 @@ def _named(request: Request, geometry: type[Geometry]) -> Offer:
             raise GeometryError(f"geometry {geometry.name!r} takes {geometry.takes}")
     except GeometryError as error:
         request = replace(request, named=False)
-        others = [other for other in GEOMETRIES.values() if other is not geometry and _holds(other, request)]
+        others = [other for other in geometries() if other is not geometry and _holds(other, request)]
         held = f"geometry {' or '.join(repr(other.name) for other in others)} holds it" if others else NONE
         raise GeometryError(f"{error}; {held}") from None
     return offer
@@ -108,9 +114,9 @@ def _cheapest(request: Request) -> Offer:
     domain, least = request.workload.domain, min(request.workload.shape)
     if domain is not None and domain.impossible and least <= SMALL_MATRIX:
         with contextlib.suppress(GeometryError):
-            if (offer := _offered(request, Dense)) is not None:
+            if (offer := _offered(request, modules.dense.Dense)) is not None:
                 return offer
-    for geometry in GEOMETRIES.values():
+    for geometry in geometries():
         try:
             offer = _offered(request, geometry)
         except GeometryError as error:
@@ -125,10 +131,10 @@ def _cheapest(request: Request) -> Offer:
 
 def _offered(request: Request, geometry: type[Geometry]) -> Offer | None:
     """Return what a geometry offers, its rules of neighbours and numbers by factor included."""
-    if isinstance(request.values, ByFactor) and geometry is not Product:
+    if isinstance(request.values, ByFactor) and geometry.name != "product":
         raise GeometryError(
             f"{request.name} by factor are for geometry 'product' and one record added or removed; "
-            f"geometry 'product' takes {Product.takes}"
+            f"geometry 'product' takes {modules.product.Product.takes}"
         )
     relation = request.neighbours
     if isinstance(relation, Relation) and relation.geometries and geometry.name not in relation.geometries:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import linalg, mechanisms, validate
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Index, Judged, Offer, Request, decompositions
@@ -33,6 +33,9 @@ from dualmech.verified import Enclosure
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 CLOSE = 1e-12  # allowance of a variance from sums, relative, from which on the queries are written out instead
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
@@ -316,6 +319,17 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     def divide(self, point: Array, divisor: float) -> Array:
         return divided_covariance(point, divisor)
+
+    @property
+    def matrix(self) -> Dense:
+        """The geometry on whose rows the noise stands: of a stream, and of epochs, another."""
+        return self
+
+    def mechanism(self, point: Array) -> LinearGaussianMechanism:
+        """Return the mechanism of the covariance that is judged, rows without noise in few digits, to be shared."""
+        judged, silent = linalg.regularised_covariance(point), np.diagonal(point) == 0
+        rows = np.where(silent[:, None], mechanisms.noise.in_few_digits(self.basis), self.basis)
+        return mechanisms.gaussian.LinearGaussianMechanism(rows, point if judged is None else judged, self.neighbours)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
         judged = judged_covariance(point, self.moves, self.moves_rounding)

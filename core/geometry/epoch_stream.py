@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from dualmech import mechanisms
 from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry import words
 from dualmech.geometry.apart import roots_of
@@ -24,6 +25,9 @@ from dualmech.validate import Array
 from dualmech.verified import UPWARDS
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import StreamWorkload, running_sums
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
 
 if TYPE_CHECKING:
     from dualmech.geometry.chain import Chain
@@ -89,12 +93,7 @@ class EpochStream(Stream):
     @property
     def steps(self) -> Dense:
         """Refuse: there is no matrix."""
-        return self.written
-
-    @property
-    def basis(self) -> Array:
-        """Refuse: there is no matrix."""
-        return self.written.basis
+        return self.matrix
 
     def argument_values(self) -> dict[str, object]:
         return {"neighbours": str(self.neighbours)}
@@ -121,6 +120,10 @@ class EpochStream(Stream):
 
     def checked(self, proposal: object) -> CausalPoint:
         return self.point(proposal).checked()
+
+    def mechanism(self, point: CausalPoint) -> GaussianPrivacy:  # type: ignore[override]
+        noise = mechanisms.stream.CausalMechanism(point.strategy, point.level)
+        return mechanisms.epochs.EpochsMechanism(noise, self.neighbours)
 
     def forms(self, point: CausalPoint) -> EvaluatedForms | None:  # type: ignore[override]
         """Return what a person costs at most, and the variance of each sum."""

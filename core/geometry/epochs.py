@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import linalg, validate
+from dualmech import linalg, mechanisms, validate
 from dualmech.errors import GeometryError
 from dualmech.geometry import words
 from dualmech.geometry.apart import largest_sums, roots_of, roots_of_walks
@@ -32,6 +32,9 @@ from dualmech.validate import Array
 from dualmech.verified import UPWARDS, spectral_norm, sum_rounding
 from dualmech.workloads import numbers as given_numbers
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
 
 Index = npt.NDArray[np.intp]
 
@@ -99,7 +102,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return self.steps.basis
 
     @property
-    def written(self) -> Dense:
+    def matrix(self) -> Dense:
         """The same noise and queries on a matrix, with one step's part as a move."""
         return self.steps
 
@@ -138,6 +141,9 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def divide(self, point: Array, divisor: float) -> Array:
         return self.steps.divide(point, divisor)
+
+    def mechanism(self, point: Array) -> GaussianPrivacy:
+        return mechanisms.epochs.EpochsMechanism(self.steps.mechanism(point), self.neighbours)
 
     def forms(self, point: Array) -> EvaluatedForms | None:
         costs = phase_costs(point, self.steps.moves, self.phases, self.neighbours, self.steps.moves_rounding)

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
+from dualmech import mechanisms
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import SET_UP, Forms, Geometry, Index, Judged, Offer, Request
 from dualmech.geometry.blocks import Blocks
@@ -22,7 +23,11 @@ from dualmech.workloads import numbers, products
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import count_text
 from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.numbers import ByFactor
 from dualmech.workloads.products import ProductWorkload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
 
 T = TypeVar("T")
 
@@ -34,29 +39,6 @@ PRODUCT_FROM = 512
 
 LISTED = 2**22  # largest number of cells among which those that bind are listed
 LEAST = sys.float_info.min  # smallest number of which a double holds every digit
-
-
-@dataclass(frozen=True, slots=True)
-class ByFactor:
-    """Targets, or weights, of a product of workloads, factor by factor; a query's number is their product.
-
-    Parameters
-    ----------
-    numbers
-        One per factor, each as a problem on that factor alone takes them.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> both = dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.identity(3))
-    >>> dm.FitnessForUse(both, dm.ByFactor([1.0, 2.0], 4.0)).targets
-    (array([1., 2.]), array([4., 4., 4.]))
-    """
-
-    numbers: PerFactor
-
-    def __init__(self, *numbers: object) -> None:
-        object.__setattr__(self, "numbers", numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +129,10 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         distinct = {id(offer): offer.operations - SET_UP for offer in offers}
         return Offer(SET_UP + sum(distinct.values()), take)
 
+    def of_factors(self, factors: Sequence[Geometry]) -> Product:
+        """Return the same product on other geometries of its factors."""
+        return Product(self.workload, tuple(factors))
+
     def numbers(self, workload: Workload, values: object, name: str) -> PerFactor:
         """Return the numbers of each factor; a factor that comes again is read once."""
         multiplied = _multiplied(workload, values, name, True)
@@ -173,6 +159,10 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         """Return noise over a positive number: every factor takes its share of it."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
         return tuple(factor.divide(part, share) for factor, part in zip(self.factors, point, strict=True))
+
+    def mechanism(self, point: PerFactor) -> GaussianPrivacy:
+        pairs = zip(self.factors, point, strict=True)
+        return mechanisms.product.ProductMechanism([factor.mechanism(part) for factor, part in pairs])
 
     def forms(self, point: PerFactor) -> ProductForms | None:
         forms = [factor.forms(part) for factor, part in zip(self.factors, point, strict=True)]

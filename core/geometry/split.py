@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from dualmech import linalg, validate
+from dualmech import linalg, mechanisms, validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.base import (
     SET_UP,
@@ -33,6 +33,9 @@ from dualmech.validate import Array
 from dualmech.verified import sum_rounding
 from dualmech.workloads.base import Workload
 from dualmech.workloads.query_tables import TableWorkload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.privacy import GaussianPrivacy
 
 SPLIT_FROM = 2048
 """Rank above which ``auto`` splits the noise on query tables rather than solve their blocks."""
@@ -255,6 +258,9 @@ class Split(TableGeometry[SplitPoint, list[Array], SplitWeights]):
         if not (np.isfinite(divisor) and divisor > 0):
             return point
         return SplitPoint(point.shapes, point.levels / divisor)
+
+    def mechanism(self, point: SplitPoint) -> GaussianPrivacy:
+        return mechanisms.split.SplitMechanism(self.workload, point.shapes, point.levels)
 
     def forms(self, point: SplitPoint) -> SplitForms | None:
         parts = self.parts(point.shapes)

@@ -236,13 +236,13 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
         Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.
         """
-        geometry = getattr(geometry, "written", geometry)  # a stream's matrix
-        if not isinstance(geometry, Dense):
+        matrix = getattr(geometry, "matrix", geometry)
+        if not isinstance(matrix, Dense):
             raise InvalidInputError(
                 "a mechanism on rows answers problems on geometry 'dense' or 'stream', "
                 f"got {getattr(geometry, 'name', geometry)!r}"
             )
-        return self.covariance(Workload(geometry.basis))
+        return self.covariance(Workload(matrix.basis))
 
     def causal_strategy(self) -> Array:
         """Return the strategy A (d, d), lower triangular with a positive diagonal, whose cost matrix is this one.

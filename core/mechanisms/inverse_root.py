@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from dualmech.geometry.stream import Bidiagonal, Poles, factor_squares, forwards, passed_on
+from dualmech.geometry.tridiagonal import Bidiagonal, Poles, factor_squares, forwards, passed_on
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import two_product, two_sum

@@ -7,14 +7,13 @@ from os import PathLike
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
+from dualmech import storage, validate
 from dualmech.accounting import normal_quantile
 from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon, as_prior, best_reconstruction, user_variances
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
-from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -191,7 +190,7 @@ class LocalMechanism(Displayed):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write strategy and reconstruction to an ``.npz`` file, whole or not at all; `dualmech.load` reads it."""
-        codec.save_mechanism(self, path)
+        storage.codec.save_mechanism(self, path)
 
     def _facts(self) -> dict[str, object]:
         outputs, size = self.strategy.shape

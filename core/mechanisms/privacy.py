@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dualmech import accounting, validate
+from dualmech import accounting, storage, validate
 from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
-from dualmech.storage import codec
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
@@ -128,7 +127,7 @@ class GaussianPrivacy(Displayed):
         ...     dm.load(path).rho == sums.rho
         True
         """
-        codec.save_mechanism(self, path)
+        storage.codec.save_mechanism(self, path)
 
     @property
     def privacy_cost(self) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dualmech import linalg, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.product import ByFactor, Product
+from dualmech.geometry.product import Product
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
@@ -21,6 +21,7 @@ from dualmech.validate import Array
 from dualmech.workloads import products
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import count_text
+from dualmech.workloads.numbers import ByFactor
 from dualmech.workloads.products import ProductWorkload
 
 FactorMechanism: TypeAlias = LinearGaussianMechanism | BlockMechanism | GaussianPrivacy

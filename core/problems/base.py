@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,27 +13,17 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import Geometry, Index
-from dualmech.geometry.choice import KINDS
-from dualmech.geometry.dense import Dense
-from dualmech.geometry.epoch_stream import EpochStream
-from dualmech.geometry.epochs import Epochs
+from dualmech.geometry.base import KINDS, Geometry, Index
 from dualmech.geometry.moves import LARGEST_DENSE
-from dualmech.geometry.product import ByFactor, Product
-from dualmech.geometry.split import Split, SplitPoint
-from dualmech.geometry.stream import AnyNoise, CausalPoint, Stream
-from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.epochs import EpochsMechanism
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.noise import in_few_digits
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.product import ProductMechanism
-from dualmech.mechanisms.split import SplitMechanism
-from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import count_text
+from dualmech.workloads.numbers import ByFactor
+
+if TYPE_CHECKING:
+    from dualmech.geometry.dense import Dense
 
 Dual = TypeVar("Dual", covariant=True)
 Made = TypeVar("Made", covariant=True)
@@ -164,8 +153,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     @property
     def basis(self) -> Array:
         """B (k, d), on whose answers a dense geometry puts the noise."""
-        basis: Array = (self.geometry if isinstance(self.geometry, Epochs) else self.dense).basis
-        return basis
+        return self._matrix().basis
 
     @property
     def neighbours(self) -> Matrix | None:
@@ -175,13 +163,16 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     @property
     def dense(self) -> Dense:
         """The geometry, where it is dense, or the matrix of a stream; refused by name where it is another."""
-        if isinstance(self.geometry, Stream):
-            return self.geometry.written
-        if not isinstance(self.geometry, Dense):
+        return self._matrix(several_parts=False)
+
+    def _matrix(self, several_parts: bool = True) -> Dense:
+        """Return the geometry on whose rows the noise stands; refuse one without, or persons of several parts."""
+        matrix: Dense | None = getattr(self.geometry, "matrix", None)
+        if matrix is None or (self.geometry.name == "epochs" and not several_parts):
             raise InvalidInputError(
                 f"problem must be a {type(self).__name__} on geometry 'dense', got {self.geometry.name!r}"
             )
-        return self.geometry
+        return matrix
 
     def on_matrix(self) -> Self:
         """Return the same problem on geometry 'dense': itself, or a stream's matrix; others are refused by name."""
@@ -190,13 +181,12 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
     def for_one_record(self) -> Self:
         """Return the same problem where each person has a part in one step; on a matrix it is what it was."""
-        dense = self.geometry.steps if isinstance(self.geometry, Epochs) else self.dense
-        return self._on(self.workload, self.per_query(), dense)
+        return self._on(self.workload, self.per_query(), self._matrix())
 
     @property
     def factors(self) -> tuple[Self, ...]:
         """Of a product, the same problem on each factor, those that come again once made."""
-        if not isinstance(self.geometry, Product):
+        if self.geometry.name != "product":
             raise InvalidInputError(f"factors are of geometry 'product', got {self.geometry.name!r}")
         known: dict[tuple[int, int], Self] = {}
         problems = []
@@ -226,11 +216,11 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     def _mechanism_within(self, point: Any, limit: float | None) -> Any:
         """Return the mechanism of a feasible point, scaled so that its privacy cost is at most the limit."""
         if limit is None:
-            return mechanism_of(self.geometry, point)
+            return self.geometry.mechanism(point)
         forms = self.geometry.forms(point)
         cost = np.inf if forms is None else forms.cost * (1 + forms.cost_rounding)
         point = self.geometry.divide(point, limit / cost) if exceeds_by_rounding(cost, limit) else point
-        return limited(mechanism_of(self.geometry, point), limit)
+        return limited(self.geometry.mechanism(point), limit)
 
     def as_dual(self, dual: object) -> Any:
         """Return given dual weights in the form of this problem's geometry, negative ones of rounding size as 0."""
@@ -329,7 +319,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
                 moved = factor if basis is None else factor._on(factor.workload, number, None, basis=basis)
                 known[key] = moved.geometry
             factors.append(known[key])
-        return self._on(self.workload, ByFactor(*held), Product(self.geometry.workload, tuple(factors)))
+        return self._on(self.workload, ByFactor(*held), self.geometry.of_factors(factors))
 
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {name: getattr(self, name) for name in self.arguments}
@@ -387,112 +377,3 @@ def limited(mechanism: Any, limit: float) -> Any:
 def exceeds_by_rounding(cost: float, limit: float) -> bool:
     """Return whether a cost is above a limit, by no more than a feasible point may exceed it."""
     return limit < cost <= limit * (1 + FEASIBLE)
-
-
-def mechanism_of(geometry: Geometry, point: object) -> GaussianPrivacy:
-    return MECHANISMS[geometry.name](geometry, point)
-
-
-def _dense(geometry: Dense, point: Array) -> LinearGaussianMechanism:
-    """Return the mechanism of the covariance that is judged: as it is, or raised where rounding left it singular.
-
-    Rows without noise are written in few digits, so that neighbours who share what they say do so exactly.
-    """
-    judged = linalg.regularised_covariance(point)
-    rows, silent = geometry.basis, np.diagonal(point) == 0
-    if np.any(silent):
-        rows = rows.copy()
-        rows[silent] = in_few_digits(rows[silent])
-    return LinearGaussianMechanism(rows, point if judged is None else judged, geometry.neighbours)
-
-
-def _epochs(geometry: Epochs | EpochStream, point: Any) -> EpochsMechanism:
-    noise: Any = _dense(geometry.steps, point) if isinstance(geometry, Epochs) else _stream(geometry, point)
-    return EpochsMechanism(noise, geometry.neighbours)
-
-
-def _product(geometry: Product, point: tuple[Any, ...]) -> ProductMechanism:
-    pairs = zip(geometry.factors, point, strict=True)
-    return ProductMechanism([mechanism_of(factor, part) for factor, part in pairs])
-
-
-def _split(geometry: Split, point: SplitPoint) -> SplitMechanism:
-    return SplitMechanism(geometry.workload, point.shapes, point.levels)
-
-
-def _stream(geometry: Stream, point: AnyNoise) -> GaussianPrivacy:
-    if isinstance(point, np.ndarray):
-        return _dense(geometry.written, point)
-    if isinstance(point, CausalPoint):
-        return CausalMechanism(point.strategy, point.level)
-    return StreamMechanism(geometry.workload, point.neighbour_weights, point.query_weights, point.level)
-
-
-MECHANISMS: dict[str, Callable[..., GaussianPrivacy]] = {
-    "dense": _dense,
-    "epochs": _epochs,
-    "blocks": BlockMechanism,
-    "product": _product,
-    "split": _split,
-    "stream": _stream,
-}
-
-
-# Prices in sentences: what a looser target saves, a larger weight adds, table by table or query by query.
-
-
-MOST_SENTENCES = 6  # most items with a sentence of their own, the dearest first
-
-
-def price_sentences(
-    problem: Any, prices: Array, margins: Container[str] = (), most: int = MOST_SENTENCES
-) -> tuple[str, ...]:
-    """Say what prices mean for a problem, the largest first; of tables in `margins` by their margins of error.
-
-    A target looser by the fraction t lowers the least cost by at most ``p t / (1 + p t)`` of it, as the same dual
-    weights prove, and by ``p t`` to first order; weights of total variance likewise.
-    Raises `InvalidInputError` for a problem whose prices have no such meaning, or whose items have no names.
-    """
-    if problem.price_words is None or isinstance(getattr(problem, problem.numbers), tuple):
-        raise InvalidInputError(
-            f"prices in words need a problem with a target or a weight per item, got {problem.headline}; "
-            "its prices are numbers"
-        )
-    change, effect = problem.price_words
-    names, numbers = _names(problem, len(prices)), Counter[str]()
-    shares = dict.fromkeys(names, 0.0)
-    for name, price in zip(names, np.asarray(prices).tolist(), strict=True):
-        shares[name] += price
-        numbers[name] += 1
-
-    by_margin = {name for name in shares if name[1:-1] in margins}
-
-    def sentence(items: str, several: bool, share: float, margin: bool) -> str:
-        if margin:  # whose square is the variance
-            return f"1 % more margin of {items} {effect.format(_percent(2 * share))}."
-        return f"{change.format('s' if several else '')} of {items} by 1 % {effect.format(_percent(share))}."
-
-    order = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-    lines = [sentence(name, numbers[name] > 1, shares[name], name in by_margin) for name in order[:most]]
-    if rest := order[most:]:
-        items = "the other one" if len(rest) == 1 else f"all {len(rest)} others"
-        lines.append(sentence(items, True, sum(shares[name] for name in rest), by_margin.issuperset(rest)))
-    free = [name for name in shares if shares[name] <= 0]
-    if free:
-        named = ", ".join(free[:MOST_SENTENCES]) + (
-            f" and {len(free) - MOST_SENTENCES} more" if len(free) > MOST_SENTENCES else ""
-        )
-        lines.append(f"At no price: {named}; the others decide the noise.")
-    return tuple(lines)
-
-
-def _names(problem: Any, count: int) -> list[str]:
-    """Return what items are called: tables, groups of queries where there are several, or else queries."""
-    workload, geometry = problem.workload, problem.geometry
-    if geometry.name in ("dense", "epochs", "stream") and count == workload.shape[0]:
-        return [*map(repr, workload.groups if len({*workload.groups}) > 1 else workload.names)]
-    return [geometry.item_words(index).removeprefix("table ").removeprefix("query ") for index in range(count)]
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2g} %" if not 0.995 <= share < 1.05 else "1 %"

@@ -18,7 +18,6 @@ from dualmech.files.archives import FilePath
 from dualmech.geometry.block_rows import Key
 from dualmech.geometry.blocks import BasedPoint
 from dualmech.geometry.local import Relaxation
-from dualmech.geometry.product import ByFactor
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
 from dualmech.geometry.weights import FitnessDual, VarianceDual
@@ -52,6 +51,7 @@ from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.numbers import ByFactor
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.streams import RangeWorkload, SineWorkload, StreamWorkload

@@ -29,14 +29,16 @@ from dualmech.workloads.marginals import marginals, random_marginals
 from dualmech.workloads.products import kron
 from dualmech.workloads.query_tables import query_tables
 from dualmech.workloads.streams import (
-    RangeWorkload,
-    SineWorkload,
-    StreamWorkload,
+    all_range,
     all_range_gram,
+    cdf,
+    decayed_sums,
     from_gram,
     marginals_gram,
+    prefix,
     prefix_gram,
     range_marginals_gram,
+    sines,
 )
 from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, age_pyramid, as_domain, chosen_axes, pl94
 from dualmech.workloads.unions import union, union_of
@@ -46,77 +48,6 @@ from dualmech.workloads.unions import union, union_of
 
 Seed = np.random.Generator | int
 Index = npt.NDArray[np.integer]
-
-
-def prefix(d: int) -> StreamWorkload:
-    """Count cells 0 to j for every j: ``W_ji = 1`` where ``i <= j``, (d, d), its matrix on demand (FFU, section 7.1.1).
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.prefix(3).matrix
-    array([[1., 0., 0.],
-           [1., 1., 0.],
-           [1., 1., 1.]])
-    """
-    return StreamWorkload(validate.size(d=d))
-
-
-def decayed_sums(d: int, decay: float) -> StreamWorkload:
-    """Sum all cells so far, each counting `decay` times what it did one cell before: ``W_ji = decay^(j-i)``, i <= j.
-
-    Raises `InvalidInputError` or `InputTypeError` for a decay that is not in (0, 1].
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.decayed_sums(3, 0.5).matrix[-1]
-    array([0.25, 0.5 , 1.  ])
-    """
-    return StreamWorkload(validate.size(d=d), decay)
-
-
-def cdf(d: int) -> StreamWorkload:
-    """Count what an empirical distribution function needs: `prefix` by another name (EIG, section 5).
-
-    All d queries count the first cell, and one the last.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.cdf(3).matrix.sum(axis=0)
-    array([3., 2., 1.])
-    """
-    return prefix(d)
-
-
-def all_range(d: int) -> RangeWorkload:
-    """Count every interval of cells, once: (d (d + 1) / 2, d), by first cell, then by last, the matrix on demand.
-
-    Where they are too many to write out, total variance and query weighting by `sines` need no matrix.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> dm.workloads.all_range(2).names
-    ('cell 0', 'cells 0..1', 'cell 1')
-    """
-    return RangeWorkload(validate.size(d=d))
-
-
-def sines(d: int) -> SineWorkload:
-    """Ask the d orthonormal sines ``√(2/(d+1)) sin(π k i / (d+1))``, the eigen-queries of `all_range`, (d, d).
-
-    The matrix on demand. Definition 6 of EIG, for ranges in closed form: no decomposition.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> ranges = dm.workloads.all_range(65536)
-    >>> dm.QueryWeighting(ranges, dm.workloads.sines(65536)).costs[:2]
-    array([2.85206833e+13, 7.13017084e+12])
-    """
-    return SineWorkload(validate.size(d=d))
 
 
 def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,29 @@ from dualmech.workloads.domain import Domain
 Axes = tuple[int, ...]
 
 MAX_NAMED = 2**20  # largest number of queries among whose names numbers are looked up
+
+
+@dataclass(frozen=True, slots=True)
+class ByFactor:
+    """Targets, or weights, of a product of workloads, factor by factor; a query's number is their product.
+
+    Parameters
+    ----------
+    numbers
+        One per factor, each as a problem on that factor alone takes them.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> both = dm.workloads.kron(dm.workloads.prefix(2), dm.workloads.identity(3))
+    >>> dm.FitnessForUse(both, dm.ByFactor([1.0, 2.0], 4.0)).targets
+    (array([1., 2.]), array([4., 4., 4.]))
+    """
+
+    numbers: tuple[Any, ...]
+
+    def __init__(self, *numbers: object) -> None:
+        object.__setattr__(self, "numbers", numbers)
 
 
 def as_mapping(values: Any, name: str) -> Any:

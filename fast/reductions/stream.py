@@ -12,15 +12,16 @@ import scipy  # it loads special when that is used
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop, newton
-from dualmech.geometry import stream
-from dualmech.geometry.stream import Bidiagonal, Poles, StreamPoint
+from dualmech.geometry import tridiagonal
+from dualmech.geometry.stream import StreamPoint
+from dualmech.geometry.tridiagonal import Bidiagonal, Poles
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-# With T of `dualmech.geometry.stream` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and
+# With T of `geometry.tridiagonal` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and
 # the relative derivatives of 2F are the diagonals of ``T^-½`` and ``T'^-½``. Minus its Hessian in relative weights is
 # therefore these 2 n numbers times the change of the weights, less their own change: for the sum of poles that stands
 # for the inverse square root, by the derivative of the recurrences of p and r. This is for each pole a linear
@@ -124,9 +125,12 @@ class Curvature:
         totals, first = np.zeros((4, *a.shape)), 0
         for places, factors in poles.in_parts:
             shift, part = places[:, None], slice(first, first + len(places))
-            before, steps = [*stream.follow(*matrix.ahead, places)], stream.follow(a, b, places, stream.BACK)
+            before, steps = (
+                [*tridiagonal.follow(*matrix.ahead, places)],
+                tridiagonal.follow(a, b, places, tridiagonal.BACK),
+            )
             following, first = next(steps), part.stop
-            for step, after in zip(range(len(a))[stream.BACK], steps, strict=True):
+            for step, after in zip(range(len(a))[tridiagonal.BACK], steps, strict=True):
                 p, r = before.pop(), following + shift
                 ahead.at(step, part, halves[step], before[-1], shift)
                 back.at(step, part, b[step], following, shift)
@@ -143,7 +147,7 @@ class Curvature:
                     ahead.variances[step, part], back.variances[step, part] = s * (p / shifted), q * (following / r)
                     totals[1:, step] += factors @ right, s.sum(axis=0), q.sum(axis=0)
                 following = after
-        costs, variances, by_a, by_b = (stream.in_order(total, count) for total in totals)
+        costs, variances, by_a, by_b = (tridiagonal.in_order(total, count) for total in totals)
         return cls(ahead, back, np.r_[costs, variances], by_a, by_b, within)
 
     def product(self, cells: Array, sums: Array) -> Array:
@@ -151,11 +155,11 @@ class Curvature:
         count, kind = len(cells), self.ahead.passed.dtype
         by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
         gains, halves, a, b = (
-            stream.stretched(change, 0.0).astype(kind)
+            tridiagonal.stretched(change, 0.0).astype(kind)
             for change in (np.r_[0.0, by_b], np.r_[0.0, by_a[:-1]], by_a, np.r_[by_b, 0.0])
         )
         through = self.ahead.changes(gains, halves), self.back.changes(a, b)
-        costs, variances = (stream.in_order(one + other, count) for one, other in zip(*through, strict=True))
+        costs, variances = (tridiagonal.in_order(one + other, count) for one, other in zip(*through, strict=True))
         product = self.diagonals * np.r_[cells, sums]
         product[:count] += costs
         product[count:] += self.by_a * by_a - variances
@@ -231,7 +235,7 @@ class StreamSpectrum:
             cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
             gap = len(self.weights) * self.smoothing / self.dual_value  # on the central path
-            poles = stream.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
+            poles = tridiagonal.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
             within = self.program.within * np.sqrt(cells * sums) / (2 * self.dual_value)
             poles = replace(poles, factors=poles.factors / self.dual_value)  # numbers that single precision holds
             self.made.append(Curvature.of(matrix, poles, within, both=not self.program.fixed))
@@ -278,8 +282,8 @@ class StreamProgram:
     def at(self, weights: Array) -> StreamSpectrum:
         cells, sums = self.split(weights)
         matrix = Bidiagonal.of(cells, sums, self.decay)
-        poles = stream.poles_of(matrix, cells, sums, self.decay, self.tol)
-        costs, variances = stream.inverse_root_diagonals(matrix, poles, both=not self.fixed)
+        poles = tridiagonal.poles_of(matrix, cells, sums, self.decay, self.tol)
+        costs, variances = tridiagonal.inverse_root_diagonals(matrix, poles, both=not self.fixed)
         if np.any(self.within):
             within = self.within * np.sqrt(cells * sums)
             costs, variances = costs + within, variances + within[: len(variances)]

@@ -19,7 +19,7 @@ from dualmech import fast, reference
 from dualmech.fast.engine import loop
 from dualmech.fast.reductions import stream as reduced
 from dualmech.fast.reductions.stream import COARSE, Groups, StreamProgram
-from dualmech.geometry.stream import Bidiagonal, Poles, inverse_root_diagonals, poles_of
+from dualmech.geometry.tridiagonal import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
 FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
 

@@ -19,7 +19,7 @@ from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
 from dualmech.geometry.weights import VarianceDual, shares, valid_weights
 from dualmech.immutable import set_parts
-from dualmech.problems.base import OnGeometry, Problem, mechanism_of
+from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.fitness import scale_to_cost
 from dualmech.progress import Status
 from dualmech.reference import attempts, formulas, variance
@@ -256,7 +256,7 @@ def test_the_mechanism_that_a_family_inherits_costs_no_more_than_its_limit(
 
 def test_the_checks_find_an_unlimited_mechanism(limited: ConformanceCase, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(limited)
-    monkeypatch.setattr(LimitedVariance, "mechanism", lambda self, primal: mechanism_of(self.geometry, primal))
+    monkeypatch.setattr(LimitedVariance, "mechanism", lambda self, primal: self.geometry.mechanism(primal))
     with pytest.raises(AssertionError, match="costs more"):
         CHECKS["a_mechanism_costs_no_more_than_its_limit"](run)
 

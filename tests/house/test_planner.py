@@ -10,7 +10,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.problems.base import price_sentences
+from dualmech.problems.prices import price_sentences
 
 TABLES = dm.workloads.union(
     {"age": 8, "sex": 2}, {"sums": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
