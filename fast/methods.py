@@ -12,13 +12,6 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.base import Problem
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.reuse import ReuseFitness
-from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,8 +19,12 @@ class Method:
     """A method of `dualmech.fast.solve`: its name, the problems that it solves, and its options as fields."""
 
     name: ClassVar[str]
-    problems: ClassVar[tuple[type, ...]] = (Problem,)
+    problems: ClassVar[tuple[str, ...]] = ("Problem",)  # names of their classes
     on_matrix: ClassVar[bool] = False  # whether it needs a matrix of queries, whatever structure the workload has
+
+    def takes(self, problem: object) -> bool:
+        """Whether the method solves a problem, or one of a class derived from it."""
+        return any(kind.__name__ in self.problems for kind in type(problem).__mro__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +45,7 @@ class FixedPoint(Method):
     """The multiplicative fixed point of the dual, accelerated; for the trace of `CommonMechanism` one with momentum."""
 
     name = "fixed_point"
-    problems = (FitnessForUse, PrivacyFirst, TotalVariance, CommonMechanism)
+    problems = ("FitnessForUse", "PrivacyFirst", "TotalVariance", "CommonMechanism")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +54,8 @@ class Newton(Method):
 
     name = "newton"
     problems = (
-        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness),
-        *(QueryWeighting, ReuseFitness, CommonMechanism),
+        *("FitnessForUse", "PrivacyFirst", "TotalVariance", "SoftmaxFitness"),
+        *("QueryWeighting", "ReuseFitness", "CommonMechanism"),
     )
 
 
@@ -67,7 +64,7 @@ class ClosedForm(Method):
     """The optimum of two mechanisms in closed form."""
 
     name = "closed_form"
-    problems = (CommonMechanism,)
+    problems = ("CommonMechanism",)
 
 
 HESSIANS = ("exact", "printed")
@@ -93,7 +90,7 @@ class SoftmaxNewton(Method):
     """
 
     name = "softmax_newton"
-    problems = (FitnessForUse, PrivacyFirst, SoftmaxFitness)
+    problems = ("FitnessForUse", "PrivacyFirst", "SoftmaxFitness")
     on_matrix = True
 
     conjugate_gradients: int = 5  # MAXCG, the most steps of Algorithm 2
@@ -151,7 +148,7 @@ class Exact(Method):
     """Column generation that prices all 2^n patterns of n user types, of which it takes at most 24."""
 
     name = "exact"
-    problems = (LocalStrategy,)
+    problems = ("LocalStrategy",)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +159,7 @@ class Restart(Method):
     """
 
     name = "restart"
-    problems = (LocalStrategy,)
+    problems = ("LocalStrategy",)
 
     rng: np.random.Generator | int = 0
 
@@ -190,7 +187,7 @@ class ProjectedGradient(Method):
     """
 
     name = "gradient"
-    problems = (LocalStrategy,)
+    problems = ("LocalStrategy",)
     published: ClassVar[bool] = False  # whether it goes step by step as the authors' code does
 
     outputs: int | None = None
@@ -224,8 +221,11 @@ class Custom(Method):
     """A function that solves problems, under a name of its own."""
 
     name: str  # type: ignore[misc]
-    problems: tuple[type, ...] = field()  # type: ignore[misc]  # of the base it would have a default
+    classes: tuple[type, ...]
     function: Function
+
+    def takes(self, problem: object) -> bool:
+        return isinstance(problem, self.classes)
 
 
 AUTO = Auto()
@@ -286,11 +286,9 @@ def register(name: str, method: Function, problems: object = Problem) -> None:
 def method_for(problem: object, method: object) -> Method:
     """Return the method of a name, or a method or a function as it is given; refuse one that is for other problems."""
     if isinstance(method, str):
-        known = {
-            name: method for name, method in (METHODS | REGISTERED).items() if isinstance(problem, method.problems)
-        }
+        known = {name: method for name, method in (METHODS | REGISTERED).items() if method.takes(problem)}
         if method in REGISTERED and method not in known:
-            names = ", ".join(problem.__name__ for problem in REGISTERED[method].problems)
+            names = ", ".join(kind.__name__ for kind in REGISTERED[method].classes)
             raise InputTypeError(f"method {method!r} is registered for {names}, got a {type(problem).__name__}")
         return known[validate.choice([*known], method=method)]
     if not isinstance(method, Method):
@@ -300,9 +298,10 @@ def method_for(problem: object, method: object) -> Method:
                 f"got {type(method).__name__}"
             )
         return Custom(str(getattr(method, "__name__", type(method).__name__)), (Problem,), method)
-    if not isinstance(problem, method.problems):
-        names = ", ".join(problem.__name__ for problem in method.problems)
-        raise InputTypeError(f"method {method.name!r} is for {names}, got a {type(problem).__name__}")
+    if not method.takes(problem):
+        raise InputTypeError(
+            f"method {method.name!r} is for {', '.join(method.problems)}, got a {type(problem).__name__}"
+        )
     return method
 
 

@@ -152,8 +152,8 @@ def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> Non
 def test_a_name_is_short_for_a_method_with_its_defaults(method: methods.Method) -> None:
     family = method.problems[0]
     problem: Any = {
-        dm.LocalStrategy: lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0),
-        dm.CommonMechanism: lambda: dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2),
+        "LocalStrategy": lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0),
+        "CommonMechanism": lambda: dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2),
     }.get(family, lambda: PROBLEM)()
     by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (method.name, type(method)()))
     assert by_name.solver == by_method.solver and by_name == by_method

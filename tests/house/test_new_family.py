@@ -17,6 +17,7 @@ import dualmech as dm
 from dualmech import fast, reference, validate
 from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
+from dualmech.fast import solving
 from dualmech.geometry.weights import VarianceDual, shares, valid_weights
 from dualmech.immutable import set_parts
 from dualmech.problems.base import OnGeometry, Problem
@@ -212,7 +213,7 @@ def limited_statement(problem: LimitedVariance) -> Formula:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family on a geometry, for as long as a test lasts."""
-    monkeypatch.setitem(fast.SOLVERS, LimitedVariance, fast.Solver(solve_limited))
+    monkeypatch.setitem(solving.SOLVERS, "LimitedVariance", solving.Solver(solve_limited))
     monkeypatch.setitem(reference.FAMILIES, LimitedVariance, (formulate_limited, solve_limited_by_reference))
     monkeypatch.setitem(formulas.FORMULAS, LimitedVariance, limited_statement)
     monkeypatch.setitem(store.PROBLEMS, "LimitedVariance", LimitedVariance)
@@ -227,7 +228,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
-    monkeypatch.setitem(fast.SOLVERS, PlainNoise, fast.Solver(solve_fast))
+    monkeypatch.setitem(solving.SOLVERS, "PlainNoise", solving.Solver(solve_fast))
     monkeypatch.setitem(reference.FAMILIES, PlainNoise, (formulate, solve_reference))
     monkeypatch.setitem(formulas.FORMULAS, PlainNoise, plain_statement)
     monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)

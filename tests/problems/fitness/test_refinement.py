@@ -319,7 +319,7 @@ def test_a_stage_that_cannot_be_held_stays_open(monkeypatch: pytest.MonkeyPatch)
         solved.append(stage)
         return own(stage, **options)
 
-    monkeypatch.setattr(fast.refinement, "solve_stage", once)
+    monkeypatch.setattr("dualmech.fast.refinement.solve_stage", once)
     problem = dm.FitnessForUse(dm.workloads.prefix(6), [1, 1, 1, 4, 4, 4])
     with pytest.warns(dm.errors.UncertifiedWarning):
         answer = fast.refine(problem)
