@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from dualmech import validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.weights import FitnessDual
-from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.attributes import TOTAL
+
+if TYPE_CHECKING:
+    from dualmech.problems.base import AnyProblem
 
 
 @dataclass(frozen=True, slots=True, eq=False)

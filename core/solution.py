@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,13 @@ from dualmech.display import Displayed, decimal_above, told_apart
 from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.immutable import frozen_copy
 from dualmech.plans import HardLimits, PlanTerms
-from dualmech.problems.base import AnyProblem
 from dualmech.problems.prices import price_sentences
 from dualmech.progress import History, Progress, Status
 from dualmech.validate import Array
 from dualmech.workloads.base import same_content
+
+if TYPE_CHECKING:
+    from dualmech.problems.base import AnyProblem
 
 SCHEMA, VERSION = "dualmech.solution", 1
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,6 @@ from dualmech.errors import GeometryError
 from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.circular import CircularWorkload
 
 Index = npt.NDArray[np.intp]
 
@@ -78,16 +78,16 @@ class AttributeSymmetry:
         """
         if size > MAX_VALUES:
             raise GeometryError(f"attributes of a union must have at most {MAX_VALUES} values, got {size}")
-        stored = [query for query in queries if query is not None and not isinstance(query, CircularWorkload)]
+        stored = [query for query in queries if query is not None and not query.circular]
         if sum(workload.shape[0] * size for workload in stored) > MAX_ENTRIES:
             raise GeometryError(
                 f"queries of one attribute must have at most {MAX_ENTRIES} entries in all to be searched for symmetries"
             )
-        circular = any(isinstance(query, CircularWorkload) for query in queries)
+        circular = any(query is not None and query.circular for query in queries)
         sets = [workload.dense() + 0.0 for workload in stored]
         if circular and size > 3 and all(_rotation_invariant(rows) for rows in sets):
             return cls._cyclic(size)
-        sets += [query.dense() + 0.0 for query in queries if isinstance(query, CircularWorkload)]
+        sets += [query.dense() + 0.0 for query in queries if query is not None and query.circular]
         labels = _exchangeable(sets, size)
         if 3 < size == labels.max() + 1 and all(_rotation_invariant(rows) for rows in sets):
             return cls._cyclic(size)
@@ -142,12 +142,12 @@ class AttributeSymmetry:
             self.labels, np.diag(1 / sizes), inside * (self.dimensions / sizes[self.classes]), np.ones(len(sizes))
         )
 
-    def _fourier_parts(self, queries: Workload | None) -> Parts:
+    def _fourier_parts(self, queries: Any) -> Parts:
         """Return the parts on a circle: the absolute values of each orbit's Fourier coefficients."""
         size = len(self.labels)
         if queries is None:
             rows, orbits = np.eye(1, size), np.zeros(size, dtype=np.intp)
-        elif isinstance(queries, CircularWorkload):
+        elif queries.circular:
             rows, orbits = queries.bases, np.repeat(np.arange(len(queries.bases)), queries.periods)
         else:
             written = queries.dense() + 0.0

@@ -13,7 +13,6 @@ from dualmech.errors import GeometryError, InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
 from dualmech.geometry.base import Index, decompositions
 from dualmech.validate import Array
-from dualmech.workloads.circular import CircularWorkload
 from dualmech.workloads.unions import Queries, UnionWorkload
 
 Key = tuple[tuple[int, int], ...]
@@ -163,7 +162,7 @@ def symmetries_of(workload: UnionWorkload) -> tuple[tuple[AttributeSymmetry, ...
     for table in workload.tables:
         for axis, query in table.queries:
             if query is not None:
-                validate.moderate(queries=query.bases if isinstance(query, CircularWorkload) else query.matrix)
+                validate.moderate(queries=getattr(query, "bases" if query.circular else "matrix"))
             queries[axis][key_of(query)] = query
     symmetries = tuple(
         AttributeSymmetry.of([*queries.values()], size)
@@ -185,7 +184,7 @@ def check_sums(workload: UnionWorkload, most: float) -> None:
         return
     cells = queries = 1
     for _, query in workload.tables[0].queries:
-        if query is not None and not isinstance(query, CircularWorkload):
+        if query is not None and not query.circular:
             if not query.has_matrix:
                 raise GeometryError("geometry 'blocks' takes queries on attributes that can be written out")
             cells *= _distinct(query.matrix.sum(axis=0))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import accounting, validate
+from dualmech import accounting, mechanisms, validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, scale_to_limit
@@ -21,13 +21,14 @@ from dualmech.geometry.moves import changes_between
 from dualmech.geometry.weights import FitnessDual
 from dualmech.geometry.words import costs_over, variances_over
 from dualmech.immutable import set_parts
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.noise import as_matrix
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 __all__ = ["FitnessDual", "FitnessForUse", "PrivacyFirst"]
 
@@ -332,7 +333,8 @@ def extra_for_free(
     """
     if alpha is not None:
         validate.moderate(alpha=validate.positive_number(alpha=alpha))
-    mechanism = validate.instance(LinearGaussianMechanism, mechanism=as_matrix(mechanism))
+    rows = mechanisms.noise.as_matrix(mechanism)
+    mechanism = validate.instance(mechanisms.gaussian.LinearGaussianMechanism, mechanism=rows)
     left = mechanism.free_budget(alpha)
     mechanism.check_cells(workload)
     allowed = float((mechanism.profile + left).max())

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
+from dualmech import validate, workloads
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.validate import Array
 from dualmech.workloads.attributes import PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
 from dualmech.workloads.base import Workload
-from dualmech.workloads.streams import RangeWorkload, StreamWorkload
 
-IN_ORDER, MOST = {PREFIXES: StreamWorkload, RANGES: RangeWorkload}, 2048
+MOST = 2048  # values of an attribute up to which what follows is written out
+IN_ORDER: dict[str, Callable[[int], Workload]] = {
+    PREFIXES: lambda size: workloads.prefix(size),
+    RANGES: lambda size: workloads.all_range(size),
+}
 """What has as much noise as there are values, which are no more than this."""
 
 Row = tuple[str, Array]
@@ -49,7 +51,7 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
     if isinstance(ask, str):
         if ask in IN_ORDER and alone and attribute.size == attribute.values > MOST:
             _require_order(attribute, ask)
-            return cast(Workload, IN_ORDER[ask](attribute.size))
+            return IN_ORDER[ask](attribute.size)
         rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: ask}))]
     elif isinstance(ask, Mapping):
         rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in ask.items()]
@@ -109,8 +111,7 @@ def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
                 f"matrix, got {values}: take coarser ones, such as bins, or ask them in one table of one attribute, "
                 f"without missing values, and no other"
             )
-        made: Any = IN_ORDER[word]
-        rows = np.pad(made(values).dense(), ((0, 0), (0, size - values)))
+        rows = np.pad(IN_ORDER[word](values).dense(), ((0, 0), (0, size - values)))
         counted = [np.flatnonzero(row).tolist() for row in rows]
         yield from zip(attribute.row_names(counted, word == PREFIXES), rows, strict=True)
 

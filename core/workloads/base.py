@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,8 @@ class Workload(Displayed):
     >>> workload.apply([10, 20, 30])
     array([30., 50.])
     """
+
+    circular: ClassVar[bool] = False  # whether turning the cells takes each query to one of the same, or its negative
 
     matrix: Matrix
     names: tuple[str, ...] = ()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import validate
+from dualmech import validate, workloads
 from dualmech.errors import InvalidInputError
 from dualmech.immutable import freeze, set_parts
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload
-from dualmech.workloads.unions import UnionWorkload, union
+
+if TYPE_CHECKING:
+    from dualmech.workloads.unions import UnionWorkload
 
 Index = npt.NDArray[np.intp]
 
@@ -41,6 +44,8 @@ class CircularWorkload(StructuredWorkload):
 
     __slots__ = ("bases", "periods")
 
+    circular: ClassVar[bool] = True
+
     bases: Array
     periods: Index  # number of distinct translates of each base (b,)
 
@@ -51,7 +56,7 @@ class CircularWorkload(StructuredWorkload):
         self._begin((int(periods.sum()), array.shape[1]))
 
     def tabular(self) -> UnionWorkload:
-        return union({"value": self.shape[1]}, {"translates": {"value": self}})
+        return workloads.union({"value": self.shape[1]}, {"translates": {"value": self}})
 
     @property
     def matrix(self) -> Array:
