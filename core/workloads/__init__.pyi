@@ -1,5 +1,6 @@
 """What `dualmech.workloads` offers, each loaded when it is first used; `core/workloads/__init__.py` reads this list."""
 
+from . import census as census
 from .builders import identity as identity
 from .builders import identity_total as identity_total
 from .builders import parity as parity

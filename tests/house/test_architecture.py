@@ -264,6 +264,15 @@ def test_the_package_shows_public_names_and_no_modules_of_its_own_business() -> 
     assert not modules & {"display", "geometry", "linalg", "mechanisms", "problems", "storage", "validate"}
 
 
+def test_every_module_that_the_package_offers_is_there_before_any_other_is_used() -> None:
+    stub = (ROOT / "core" / "__init__.pyi").read_text(encoding="utf-8")
+    offered = re.findall(r"^from \.([\w.]*) import (\w+) as", stub, re.MULTILINE)
+    names = [name for folder, name in offered if (ROOT / "core" / folder.replace(".", "/") / f"{name}.py").is_file()]
+    assert {"accounting", "census", "records"} <= {*names}
+    said = f"import dualmech; [getattr(dualmech, name) for name in {names}]"
+    assert subprocess.run([sys.executable, "-c", said]).returncode == 0
+
+
 def test_importing_the_package_loads_nothing_else() -> None:
     said = "import sys, dualmech; print(sorted(name for name in ('numpy', 'scipy', 'cvxpy') if name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True).stdout == "[]\n"
