@@ -19,8 +19,8 @@ from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import file_name
 from dualmech.storage import store
 from dualmech.watching import without_warnings
-from dualmech.workloads.marginals import MarginalWorkload
-from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.marginal import MarginalWorkload
+from dualmech.workloads.table_queries import TableWorkload
 from dualmech.workloads.unions import UnionWorkload
 
 WARNING = "dualmech: noise in floating point is for study only; this is NOT a private release"

@@ -33,7 +33,7 @@ from dualmech.threads import blas_threads
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload
 
 KEPT_BACK = 4 * ACCURACY  # share of a stage's information that is kept back for each later step

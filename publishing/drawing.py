@@ -23,7 +23,7 @@ from dualmech.mechanisms.engines import LARGEST_TOTAL, engine_of, require_exact
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import Axes, MarginalWorkload
+from dualmech.workloads.marginal import Axes, MarginalWorkload
 from dualmech.workloads.schema import Schema
 
 # Whole numbers in place of reals: bases of row spaces, matrices on a grid, and their exact squares.

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.attributes import Attribute
 from dualmech.workloads.base import Workload
-from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.circle import CircularWorkload
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.unions import UnionWorkload
 

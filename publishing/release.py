@@ -42,7 +42,7 @@ from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
 from dualmech.threads import blas_threads
 from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 

@@ -46,7 +46,7 @@ from dualmech.linalg import EPS
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dualmech.validate import Array
 from dualmech.workloads import numbers, products
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import count_text
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.numbers import ByFactor
 from dualmech.workloads.products import ProductWorkload
 

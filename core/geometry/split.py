@@ -32,7 +32,7 @@ from dualmech.linalg import EPS
 from dualmech.validate import Array
 from dualmech.verified import sum_rounding
 from dualmech.workloads.base import Workload
-from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.table_queries import TableWorkload
 
 if TYPE_CHECKING:
     from dualmech.mechanisms.privacy import GaussianPrivacy

@@ -33,9 +33,9 @@ from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.validate import Array
 from dualmech.workloads.arrays import sets_to_arrays
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
-from dualmech.workloads.circular import CircularWorkload
+from dualmech.workloads.circle import CircularWorkload
 from dualmech.workloads.domain import Axes, Domain, are_positions, count_text
-from dualmech.workloads.marginals import MarginalWorkload, cells_of
+from dualmech.workloads.marginal import MarginalWorkload, cells_of
 from dualmech.workloads.unions import Table, UnionWorkload, tables_of, union_of
 
 # Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for.

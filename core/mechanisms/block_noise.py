@@ -29,7 +29,7 @@ from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain, count_text
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.unions import Table, UnionWorkload, tables_of
 
 # What an array over an attribute's values shows of its components, along one axis and without a matrix.

@@ -24,7 +24,7 @@ from dualmech.mechanisms.persons import Bound, require_exact_ids, told
 from dualmech.validate import Array, composed
 from dualmech.workloads.attributes import Attribute, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
-from dualmech.workloads.marginals import cells_of
+from dualmech.workloads.marginal import cells_of
 
 Codes = npt.NDArray[np.int64]
 

@@ -26,7 +26,7 @@ from dualmech.validate import Array, compared, composed
 from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import Axes, MarginalWorkload, cells_of, check_marginal
+from dualmech.workloads.marginal import Axes, MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.schema import Schema
 
 __all__ = ["Bound", "Records", "count", "tables"]

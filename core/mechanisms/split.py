@@ -22,7 +22,7 @@ from dualmech.mechanisms.records import IndexedTables, Tables, check_tables, mar
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.domain import Axes, count_text
-from dualmech.workloads.query_tables import TableWorkload
+from dualmech.workloads.table_queries import TableWorkload
 
 
 class SplitMechanism(GaussianPrivacy):

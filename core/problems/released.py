@@ -32,7 +32,7 @@ from dualmech.problems.fitness import FitnessForUse
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.unions import UnionWorkload, each_once
 
 AnyPoint: TypeAlias = Any

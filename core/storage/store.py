@@ -49,12 +49,12 @@ from dualmech.validate import Array
 from dualmech.workloads import arrays as domains
 from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
-from dualmech.workloads.circular import CircularWorkload
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.circle import CircularWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.numbers import ByFactor
 from dualmech.workloads.products import kron
-from dualmech.workloads.query_tables import TableWorkload
 from dualmech.workloads.streams import RangeWorkload, SineWorkload, StreamWorkload
+from dualmech.workloads.table_queries import TableWorkload
 from dualmech.workloads.unions import Table, UnionWorkload
 
 # Problems, and answers to them, as arrays (``docs/appendix/schemas.md``).

@@ -23,11 +23,10 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
 from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
-from dualmech.workloads.circular import affine, circular, circular_ranges, differences
+from dualmech.workloads.circle import affine, circular, circular_ranges, differences
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginals import marginals, random_marginals
+from dualmech.workloads.marginal import marginals, random_marginals
 from dualmech.workloads.products import kron
-from dualmech.workloads.query_tables import query_tables
 from dualmech.workloads.streams import (
     all_range,
     all_range_gram,
@@ -40,6 +39,7 @@ from dualmech.workloads.streams import (
     range_marginals_gram,
     sines,
 )
+from dualmech.workloads.table_queries import query_tables
 from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, age_pyramid, as_domain, chosen_axes, pl94
 from dualmech.workloads.unions import union, union_of
 

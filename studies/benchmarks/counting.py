@@ -16,7 +16,7 @@ from dualmech import workloads
 from dualmech.crosscheck.printing import TextTable, table
 from dualmech.mechanisms import engines, records
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.schema import Schema
 
 ROWS = 100_000_000  # of Parquet; `DUALMECH_ROWS` says another number

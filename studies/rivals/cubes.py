@@ -22,7 +22,7 @@ from dualmech.problems.designs import (
 from dualmech.studies.rivals.plain import input_perturbation
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, Lattice
-from dualmech.workloads.marginals import MarginalWorkload, cells_of, check_marginal
+from dualmech.workloads.marginal import MarginalWorkload, cells_of, check_marginal
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
 

@@ -273,6 +273,17 @@ def test_every_module_that_the_package_offers_is_there_before_any_other_is_used(
     assert subprocess.run([sys.executable, "-c", said]).returncode == 0
 
 
+def test_no_list_of_names_has_a_name_of_a_module_beside_it() -> None:
+    """Once that module is loaded, its folder's attribute of this name is the module."""
+    for stub in (path for folder in FOLDERS for path in (ROOT / folder).rglob("__init__.pyi")):
+        text = stub.read_text(encoding="utf-8")
+        names = {
+            name for place, name in re.findall(r"^from (\.[\w.]*) import (\w+) as", text, re.MULTILINE) if place != "."
+        }
+        modules = {path.stem for path in stub.parent.glob("*.py")} | {path.name for path in stub.parent.iterdir()}
+        assert not names & modules, stub
+
+
 def test_importing_the_package_loads_nothing_else() -> None:
     said = "import sys, dualmech; print(sorted(name for name in ('numpy', 'scipy', 'cvxpy') if name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True).stdout == "[]\n"

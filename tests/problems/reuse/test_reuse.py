@@ -19,7 +19,7 @@ from dualmech.mechanisms.frames import TableBlocks
 from dualmech.problems import released
 from dualmech.studies.papers.common.examples import compare_reuse
 from dualmech.validate import Array
-from dualmech.workloads.marginals import MarginalWorkload
+from dualmech.workloads.marginal import MarginalWorkload
 
 quick = settings(max_examples=20)
 seeds = st.integers(0, 10**6)

@@ -16,7 +16,7 @@ from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, StructuredWorkload, Workload
 from dualmech.workloads.domain import count_text
-from dualmech.workloads.marginals import MarginalWorkload, check_marginal, marginals
+from dualmech.workloads.marginal import MarginalWorkload, check_marginal, marginals
 from dualmech.workloads.tabulations import DomainLike
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
