@@ -188,9 +188,8 @@ class Solution(Displayed, Generic[Dual, Made]):
             raise InputTypeError(
                 f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
             )
-        arrays = storage.codec.pack_answer(self.problem, self.primal, self.dual) | storage.codec.pack(
-            "asked", self.terms
-        )
+        codec = storage.codec
+        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack("asked", self.terms)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         return {**arrays, "status": self.status.name, **kept}
 

@@ -28,7 +28,7 @@ from dualmech.files.archives import (
     require,
     write_npz,
 )
-from dualmech.files.atomic import atomic_folder, atomic_write, check_new_folder, check_writable
+from dualmech.files.atomic import atomic_write
 from dualmech.files.reading import FilePath, check_path, decoding_errors, errors_naming, opened, opened_lines
 from dualmech.validate import Array
 from dualmech.workloads.arrays import Arrays, as_text_array, domain_arrays, domain_from_arrays
@@ -122,30 +122,6 @@ def _sparse_matrix(data: Array, index: npt.NDArray[np.int64], shape: tuple[int, 
         index, data = np.hstack([index, index[::-1, off]]), np.concatenate([data, mirror * data[off]])
     return sp.csr_array(sp.coo_array((data, (index[0], index[1])), shape=shape))
 
-
-__all__ = [
-    "SCHEMA",
-    "SUFFIXES",
-    "VECTORS",
-    "VERSION",
-    "atomic_folder",
-    "atomic_write",
-    "check_new_folder",
-    "check_writable",
-    "read_archive",
-    "read_by_name",
-    "read_matrix",
-    "read_npz",
-    "read_vector",
-    "read_workload",
-    "errors_naming",
-    "require",
-    "as_text_array",
-    "workload_arrays",
-    "workload_from_arrays",
-    "write_npz",
-    "write_workload",
-]
 
 SCHEMA, VERSION = "dualmech.workload", 1
 

@@ -6,5 +6,5 @@ Their modules are loaded when they are first asked.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, ["blocks", "dense", "epochs", "local", "product", "split", "stream", "words"]
+    __name__, ["blocks", "dense", "epochs", "product", "split", "stream"]
 )

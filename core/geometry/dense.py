@@ -328,7 +328,8 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def mechanism(self, point: Array) -> LinearGaussianMechanism:
         """Return the mechanism of the covariance that is judged, rows without noise in few digits, to be shared."""
         judged, silent = linalg.regularised_covariance(point), np.diagonal(point) == 0
-        rows = np.where(silent[:, None], mechanisms.noise.in_few_digits(self.basis), self.basis)
+        written = mechanisms.noise.in_few_digits(self.basis) if np.any(silent) else self.basis
+        rows = np.where(silent[:, None], written, self.basis)
         return mechanisms.gaussian.LinearGaussianMechanism(rows, point if judged is None else judged, self.neighbours)
 
     def forms(self, point: Array) -> EvaluatedForms | None:

@@ -22,26 +22,9 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload, check_workload
-from dualmech.workloads.census import census_redistricting, census_tables, sex_by_age
-from dualmech.workloads.circle import affine, circular, circular_ranges, differences
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginal import marginals, random_marginals
-from dualmech.workloads.products import kron
-from dualmech.workloads.streams import (
-    all_range,
-    all_range_gram,
-    cdf,
-    decayed_sums,
-    from_gram,
-    marginals_gram,
-    prefix,
-    prefix_gram,
-    range_marginals_gram,
-    sines,
-)
-from dualmech.workloads.table_queries import query_tables
-from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, age_pyramid, as_domain, chosen_axes, pl94
-from dualmech.workloads.unions import union, union_of
+from dualmech.workloads.tabulations import MAX_ENTRIES, DomainLike, as_domain, chosen_axes
+from dualmech.workloads.unions import union_of
 
 # Ranges: intervals of ordered cells, and ranges of attributes over a domain of several.
 
@@ -234,44 +217,6 @@ def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
         raise InvalidInputError(f"order must be one or more distinct integers, got {wanted}")
     return wanted
 
-
-__all__ = [
-    "affine",
-    "age_pyramid",
-    "all_range",
-    "all_range_gram",
-    "cdf",
-    "census_redistricting",
-    "census_tables",
-    "circular",
-    "circular_ranges",
-    "decayed_sums",
-    "differences",
-    "from_gram",
-    "identity",
-    "identity_total",
-    "kron",
-    "marginals",
-    "marginals_gram",
-    "parity",
-    "permuted",
-    "pl94",
-    "predicates",
-    "prefix",
-    "prefix_gram",
-    "query_tables",
-    "random_marginals",
-    "random_range",
-    "random_signs",
-    "range_marginals",
-    "range_marginals_gram",
-    "related",
-    "sex_by_age",
-    "sines",
-    "stack",
-    "total",
-    "union",
-]
 
 MAX_CELLS = 2**24
 """Largest number of cells that `identity`, `total` and `identity_total` take; each gets a name."""
