@@ -49,6 +49,7 @@ from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.progress import Status
+from dualmech.publishing.prices import prices_in_words
 from dualmech.solution import Solution, gap_words
 from dualmech.validate import Array
 from dualmech.workloads import census
@@ -81,7 +82,7 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
 
 
 def _has_specification(solution: Solution) -> bool:
-    return solution.terms is not None and solution.terms.specification is not None
+    return "specification" in solution.metadata
 
 
 @singledispatch
@@ -346,7 +347,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
 
     Of an answer with hard limits it is the certificate of the factor on the other targets.
     """
-    problem, limits = solution.problem, solution.limits
+    problem, limits = solution.problem, solution.metadata.get("limits")
     certificate, status = solution.certificate, solution.status.name
     (kind, divisor), planned = in_rho(problem, terms), _has_specification(solution)
     if limits is not None:
@@ -375,7 +376,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
-        print_lines(out, *solution.prices_in_words()[: None if planned else DEAREST], whole=True)
+        print_lines(out, *prices_in_words(solution)[: None if planned else DEAREST], whole=True)
     return certificate
 
 

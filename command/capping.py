@@ -26,7 +26,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
 from dualmech.mechanisms.privacy import SHOWN_DELTA
 from dualmech.neighbours import Relation
-from dualmech.plans import HardLimits
+from dualmech.problems.limits import HardLimits
 from dualmech.progress import Status
 from dualmech.publishing.specification import Specification
 from dualmech.solution import judged_solution, retold
@@ -57,7 +57,7 @@ def solve_capped(
     with passing("searching for the least factor") as line:
         search = request.search()
         capped = _searched(search, width, layer, request.terms.z)
-        answer = retold(capped.answer, terms=replace(request.plan_terms(), limits=capped.limits))
+        answer = retold(capped.answer, metadata=replace(request.plan_terms(), limits=capped.limits).metadata)
         if output is not None:
             line.say("writing")
             answer.save(output)

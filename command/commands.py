@@ -86,6 +86,7 @@ def solve(
     if within is not None:
         _solve_within(request, within, tol, output, threads)
     from dualmech.fast.methods import needs_matrix
+    from dualmech.publishing.plans import as_plan
     from dualmech.threads import blas_threads
 
     with without_warnings(), passing("stating the problem") as line, blas_threads(threads):
@@ -94,7 +95,7 @@ def solve(
         options = {name: value for name, value in options.items() if value is not None}
         run = _refine if refine else partial(_solve, options)
         answer, stages = run(posed, layer, backend, tol, line)
-        answer = dm.solution.as_plan(answer, request.plan_terms())
+        answer = as_plan(answer, request.plan_terms())
         if output is not None:
             line.say("writing")
             answer.save(output)
@@ -248,8 +249,9 @@ def _judge_solution(context: typer.Context, solution: dm.Solution, tol: float) -
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
+    from dualmech.publishing.plans import PlanTerms
 
-    family, plan = family_of(solution.problem), solution.terms
+    family, plan = family_of(solution.problem), PlanTerms.of(solution)
     spent_on = {} if plan is None else {"rho": plan.rho, "epsilon": plan.epsilon}
     kept = any(value is not None for value in spent_on.values())
     spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()
@@ -287,7 +289,7 @@ def simulate(
     """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
     from dualmech.command import simulation
     from dualmech.crosscheck import printing
-    from dualmech.mechanisms.records import Records
+    from dualmech.publishing.records import Records
 
     with passing("counting and measuring"):
         done = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)

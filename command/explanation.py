@@ -91,7 +91,7 @@ def stated_and_solved(
 
 def show_plan(out: Console, answer: Solution) -> None:
     """Print what the release of a plan costs, and how accurate it is."""
-    if answer.terms is not None and answer.terms.specification is not None:
+    if "specification" in answer.metadata:
         out.print("[bold]The plan.[/]")
         describe_plan(out, answer, Terms(accounting.CENSUS_Z, SHOWN_DELTA, 1.0))
 

@@ -87,9 +87,9 @@ def release(
     import dualmech as dm
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
-    from dualmech.mechanisms.records import Records
     from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
+    from dualmech.publishing.records import Records
     from dualmech.publishing.statement import uncertified
 
     if output is None and not dry_run:
@@ -179,7 +179,7 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
 
     Raises `UsageError` where there are more or fewer paths than that takes.
     """
-    from dualmech.mechanisms.engines import of_query
+    from dualmech.publishing.engines import of_query
 
     if sql is None and database is not None:
         raise UsageError("--database is where the query of --sql looks; give --sql as well")

@@ -16,13 +16,13 @@ from dualmech.crosscheck.families import POSED, Family
 from dualmech.crosscheck.printing import REPORTED_DELTA, Terms, neighbours_name
 from dualmech.errors import InvalidInputError
 from dualmech.neighbours import ADD_REMOVE, NeighboursLike, Relation
-from dualmech.plans import PlanTerms
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.specification import Specification, reachable
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content

@@ -10,9 +10,10 @@ from dualmech.command import answers
 from dualmech.crosscheck.printing import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files.csv import write_rows
-from dualmech.mechanisms import records
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
+from dualmech.publishing import records
+from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import read_as, records_of, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
@@ -94,7 +95,7 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables, Specification | N
             f"{path}: must be a solution of marginal or query tables or of a union, "
             f"got that of a {type(solution.problem).__name__} with geometry {solution.problem.geometry.name!r}"
         )
-    return mechanism, workload, specification_of(solution.terms)
+    return mechanism, workload, specification_of(PlanTerms.of(solution))
 
 
 def _counted_tables(mechanism: Mechanism, workload: AskedTables) -> MarginalWorkload:

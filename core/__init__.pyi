@@ -8,13 +8,11 @@ from . import fast as fast
 from . import files as files
 from . import neighbours as neighbours
 from . import reference as reference
-from . import results as results
 from . import workloads as workloads
 from .adaptive import decisions as decisions
 from .adaptive import sampling as sampling
 from .adaptive import uncertainty as uncertainty
 from .adaptive.chain import Chain as Chain
-from .adaptive.release import AdaptiveRelease as AdaptiveRelease
 from .certificate import Certificate as Certificate
 from .crosscheck import judged as judged
 from .crosscheck import plots as plots
@@ -24,7 +22,6 @@ from .crosscheck.proofs.prove import Proof as Proof
 from .crosscheck.proofs.prove import prove as prove
 from .crosscheck.proofs.prove import verify as verify
 from .geometry.orbits import Orbits as Orbits
-from .mechanisms import records as records
 from .mechanisms.block import BlockMechanism as BlockMechanism
 from .mechanisms.decomposition import decomposition as decomposition
 from .mechanisms.decomposition import residual as residual
@@ -52,15 +49,20 @@ from .problems.variance import TotalVariance as TotalVariance
 from .problems.weighting import QueryWeighting as QueryWeighting
 from .progress import Progress as Progress
 from .progress import Status as Status
+from .publishing import records as records
+from .publishing import results as results
 from .publishing.adaptive import release_chain as release_chain
+from .publishing.adaptive_release import AdaptiveRelease as AdaptiveRelease
 from .publishing.combining import combine as combine
 from .publishing.keeping import load_publication as load_publication
 from .publishing.keeping import save_publication as save_publication
 from .publishing.local import LocalRandomiser as LocalRandomiser
+from .publishing.prices import prices_in_words as prices_in_words
 from .publishing.publication import Publication as Publication
 from .publishing.publication import ReleasePlan as ReleasePlan
 from .publishing.release import plan_release as plan_release
 from .publishing.release import release as release
+from .publishing.schema import Schema as Schema
 from .publishing.specification import Specification as Specification
 from .solution import Solution as Solution
 from .storage.store import load as load
@@ -69,6 +71,5 @@ from .workloads import census as census
 from .workloads.base import Workload as Workload
 from .workloads.domain import Domain as Domain
 from .workloads.numbers import ByFactor as ByFactor
-from .workloads.schema import Schema as Schema
 
 __version__: str

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -14,11 +13,9 @@ import numpy.typing as npt
 
 from dualmech import files, storage, watching
 from dualmech.certificate import Certificate
-from dualmech.display import Displayed, decimal_above, told_apart
-from dualmech.errors import DualmechError, InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
+from dualmech.display import Displayed, told_apart
+from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
 from dualmech.immutable import frozen_copy
-from dualmech.plans import HardLimits, PlanTerms
-from dualmech.problems.prices import price_sentences
 from dualmech.progress import History, Progress, Status
 from dualmech.validate import Array
 from dualmech.workloads.base import same_content
@@ -30,8 +27,6 @@ SCHEMA, VERSION = "dualmech.solution", 1
 
 Dual = TypeVar("Dual")  # the problem's dual weights
 Made = TypeVar("Made")  # the mechanism of an answer
-
-MOST_TABLES = 20  # most tables of a plan whose prices are said one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
@@ -55,8 +50,8 @@ class Solution(Displayed, Generic[Dual, Made]):
         How the answer was found. The fast layer counts eigendecompositions.
     history : History
         The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
-    terms : PlanTerms or None
-        The user's terms beyond the problem, where the answer is a plan: the specification, the level, hard limits.
+    metadata : mapping
+        What goes with the answer into its file and concerns no solver, by name: the terms of a plan.
 
     Examples
     --------
@@ -77,7 +72,7 @@ class Solution(Displayed, Generic[Dual, Made]):
     seconds: float
     solver: str
     history: History
-    terms: PlanTerms | None
+    metadata: Mapping[str, Any]
     _mechanism: Any  # None until a user asks for the mechanism
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -99,11 +94,6 @@ class Solution(Displayed, Generic[Dual, Made]):
     def gap(self) -> float:
         """Relative distance from the optimum that remains possible."""
         return self.certificate.gap
-
-    @property
-    def limits(self) -> HardLimits | None:
-        """The hard limits of a plan with a budget, and the factor on the rest (`HardLimits`); or None."""
-        return None if self.terms is None else self.terms.limits
 
     @property
     def mechanism(self) -> Made:
@@ -189,7 +179,7 @@ class Solution(Displayed, Generic[Dual, Made]):
                 f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
             )
         codec = storage.codec
-        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack("asked", self.terms)
+        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack_metadata(self.metadata)
         kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
         return {**arrays, "status": self.status.name, **kept}
 
@@ -241,16 +231,6 @@ class Solution(Displayed, Generic[Dual, Made]):
         prices: Array = self.problem.phase_prices(self.dual)
         return prices
 
-    def prices_in_words(self) -> tuple[str, ...]:
-        """Return the prices in sentences, the largest first; refused where prices have another meaning.
-
-        A change by 1 % saves that much to first order, and never more. Of a table whose accuracy was stated as a margin
-        of error, it is the margin that changes.
-        """
-        if self.terms is None or self.terms.specification is None:
-            return price_sentences(self.problem, self.prices)
-        return price_sentences(self.problem, self.prices, self.terms.margin_tables, MOST_TABLES)
-
     @property
     def binding(self) -> npt.NDArray[np.intp]:
         """Indices of the binding neighbours: their cost is the largest, up to the slack that the gap leaves.
@@ -275,7 +255,7 @@ def judged_solution(
     seconds: float = 0.0,
     solver: str = "",
     history: tuple[Progress, ...] = (),
-    terms: PlanTerms | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Solution:
     """Let the problem judge an answer and wrap both.
 
@@ -300,7 +280,7 @@ def judged_solution(
         seconds=seconds,
         solver=solver,
         history=History(history),
-        terms=terms,
+        metadata=metadata or {},
         _mechanism=None,
     )
 
@@ -313,22 +293,9 @@ def _made(**parts: object) -> Solution:
 
 
 def retold(answer: Solution, **changes: object) -> Solution:
-    """Return the same answer with other words on it: tolerance and status, message, solver, terms."""
+    """Return the same answer with other words on it: tolerance and status, message, solver, metadata."""
     parts = {part.name: getattr(answer, part.name) for part in fields(answer)}
     return _made(**parts | changes)
-
-
-def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
-    """Return an answer with its terms; where the terms state no ρ, with the ρ that the noise costs, rounded up.
-
-    Every print, file and statement of the plan says this ρ. The drawn noise costs some millionths less.
-    """
-    # With an earlier release in it, an answer costs more than its plan: that is of what is run now.
-    alone = not hasattr(answer.problem, "new_mechanism")
-    if alone and terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
-        with contextlib.suppress(DualmechError):  # an infeasible point has no mechanism
-            terms = replace(terms, rho=decimal_above(answer.rho, 10))
-    return retold(answer, terms=terms)
 
 
 def require_solution(answer: object, name: str = "answer") -> Solution:

@@ -19,8 +19,8 @@ from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike
-from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems.fitness import FitnessForUse
+from dualmech.problems.limits import HardLimits
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
@@ -88,8 +88,8 @@ class Capped(Displayed):
     @property
     def limits(self) -> HardLimits:
         """The hard limits, as the answer's file keeps them."""
-        assert self.answer.limits is not None
-        return self.answer.limits
+        limits: HardLimits = self.answer.metadata["limits"]
+        return limits
 
     @property
     def mechanism(self) -> GaussianPrivacy:
@@ -306,7 +306,7 @@ class _Search:
             answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
                 limits = HardLimits((*self.caps,), self.held, self.cost, low, factor, below.dual)
-                best = Capped(low, factor, self.cost, retold(answer, terms=PlanTerms(limits=limits)), below)
+                best = Capped(low, factor, self.cost, retold(answer, metadata={"limits": limits}), below)
             else:
                 short, step = factor, 2 * step
             if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):

@@ -7,6 +7,7 @@ the names of the axes, colours that all readers can tell apart.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -22,7 +23,6 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
-from dualmech.plans import PlanTerms
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
@@ -119,22 +119,28 @@ def plan_rho(answer: object) -> Fraction | None:
     """Return the ρ of a plan; None where there is no plan: for an answer that keeps no ρ, or a mechanism."""
     if (planned := _release_plan(answer)) is not None:
         return cast(Fraction, planned.rho)
-    rho = _terms(answer).rho
+    rho = _metadata(answer).get("rho")
     return None if rho is None else Fraction(rho)
 
 
-def _terms(answer: object) -> PlanTerms:
-    """Return the terms of the request that an answer keeps; a mechanism keeps none of them."""
+def _metadata(answer: object) -> Mapping[str, Any]:
+    """Return the terms of the request that an answer keeps, by name; a mechanism keeps none of them."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
-    return (held.terms if isinstance(held, Solution) else None) or PlanTerms()
+    return held.metadata if isinstance(held, Solution) else {}
+
+
+def _in_margins(answer: object) -> bool:
+    """Whether the accuracy of every table of a plan was stated as a margin of error."""
+    tables = json.loads(_metadata(answer).get("specification", "{}")).get("tables", [])
+    return bool(tables) and all("margin" in table for table in tables)
 
 
 def _quantile(answer: object) -> float:
-    return _terms(answer).quantile or accounting.CENSUS_Z
+    return _metadata(answer).get("quantile", accounting.CENSUS_Z)
 
 
 def _delta(answer: object) -> float:
-    return _terms(answer).delta or 1e-9
+    return _metadata(answer).get("delta", 1e-9)
 
 
 def _release_plan(answer: object) -> Any:
@@ -274,7 +280,7 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     exact = _unmoved(solution.mechanism, workload, len(targets))
     reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
     word, label = "variance", "variance, squared counts"
-    if _terms(solution).in_margins:
+    if _in_margins(solution):
         z = _quantile(solution)
         targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
         word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"

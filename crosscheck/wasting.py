@@ -23,10 +23,10 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation, relation_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
+from dualmech.publishing.asking import MOST
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
-from dualmech.workloads.asking import MOST
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import UnionWorkload, union_of
 

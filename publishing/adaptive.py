@@ -10,13 +10,13 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.adaptive.chain import Answers, Chain, known_tables
-from dualmech.adaptive.release import AdaptiveRelease, Uncopied
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.decomposition import residual
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Records, count, maximal_sets
+from dualmech.mechanisms.tables import maximal_sets
 from dualmech.neighbours import canonical
+from dualmech.publishing.adaptive_release import AdaptiveRelease, Uncopied
 from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_counts, require_sampler
 from dualmech.publishing.publication import (
@@ -26,6 +26,7 @@ from dualmech.publishing.publication import (
     require_no_seed,
     require_within,
 )
+from dualmech.publishing.records import Records, count
 from dualmech.publishing.release import require_answered
 from dualmech.publishing.tables import DrawnTables
 from dualmech.publishing.unit import PrivacyUnit

@@ -18,13 +18,14 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import BackendError, InputTypeError, InvalidInputError
-from dualmech.mechanisms import records
-from dualmech.mechanisms.engines import LARGEST_TOTAL, engine_of, require_exact
 from dualmech.mechanisms.privacy import GaussianPrivacy
+from dualmech.mechanisms.tables import LARGEST_TABLE, check_tables, marginal_of
+from dualmech.publishing import records
+from dualmech.publishing.engines import LARGEST_TOTAL, engine_of, require_exact
+from dualmech.publishing.schema import Schema
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginal import Axes, MarginalWorkload
-from dualmech.workloads.schema import Schema
 
 # Whole numbers in place of reals: bases of row spaces, matrices on a grid, and their exact squares.
 #
@@ -405,14 +406,14 @@ def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any
         vector = None if domain is None else given_counts(source, domain)
         if domain is not None and vector is not None:
             every = tuple(range(len(domain.names)))
-            return records.marginal_of(domain, vector, every).ravel()
+            return marginal_of(domain, vector, every).ravel()
         counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
         if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
             raise InvalidInputError(f"records {NOBODY}")
         return validate.finite(records=source)
     known = require_domain(domain)
     whole = tuple(range(len(known.names)))
-    if known.cells > records.LARGEST_TABLE:
+    if known.cells > LARGEST_TABLE:
         raise InvalidInputError(f"a domain of {known.cells} cells is too large to count in one table")
     tables = records.count(source, MarginalWorkload(known, [whole]), allow_empty=allow_empty)
     return np.asarray(tables[whole]).ravel()
@@ -434,7 +435,7 @@ def given_tables(source: object, domain: Domain) -> Any:
     These are anything but counts, a table of another shape, and two tables that differ on what both of them tell.
     """
     counts: dict[Axes, Counts] = {}
-    for axes, table in records.check_tables(records=source).items():
+    for axes, table in check_tables(records=source).items():
         if any(axis >= len(domain.names) for axis in axes):
             raise InvalidInputError(f"records[{axes}] must be of attributes 0 … {len(domain.names) - 1}")
         counts[axes] = whole_counts(**{f"records[{axes}]": table})

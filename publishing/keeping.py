@@ -19,10 +19,9 @@ from dualmech.geometry.block_rows import symmetries_of
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.mechanisms.persons import Bound
-from dualmech.mechanisms.records import Records
-from dualmech.plans import PlanTerms
 from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
+from dualmech.publishing.persons import Bound
+from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import (
     UNDECLARED,
     Part,
@@ -34,6 +33,7 @@ from dualmech.publishing.publication import (
     truncation,
     write_into,
 )
+from dualmech.publishing.records import Records
 from dualmech.publishing.release import NOISE_TOL, as_spent
 from dualmech.solution import Solution
 from dualmech.storage import codec, store

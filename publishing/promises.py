@@ -7,7 +7,7 @@ from typing import Any
 
 from dualmech.display import counted
 from dualmech.errors import printable
-from dualmech.mechanisms.records import Records
+from dualmech.publishing.records import Records
 
 
 def promises(planned: Any) -> list[str]:

@@ -22,14 +22,14 @@ from dualmech.accounting import LEVEL, UNBOUNDED, level_of, normal_quantile
 from dualmech.display import Displayed, counted, decimal_above, decimal_below, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files.csv import write_rows
-from dualmech.mechanisms import records
-from dualmech.mechanisms.persons import Bound
 from dualmech.neighbours import canonical
-from dualmech.plans import PlanTerms
+from dualmech.publishing import records
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
 from dualmech.publishing.fitting.records import FittedTables
 from dualmech.publishing.fitting.released import fit
+from dualmech.publishing.persons import Bound
+from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import (
@@ -128,7 +128,7 @@ class ReleasePlan(Displayed):
     @property
     def terms(self) -> PlanTerms | None:
         """What the plan keeps of what was asked."""
-        return None if self.answer is None else self.answer.terms
+        return PlanTerms.of(self.answer)
 
     @cached_property
     def specification(self) -> Specification | None:

@@ -141,7 +141,7 @@ def plan_release(
     if workload is not None:
         require_answered(drawn, answered)
     answer = mechanism if isinstance(mechanism, Solution) else None
-    spent = None if answer is None or answer.terms is None else answer.terms.rho
+    spent = None if answer is None else answer.metadata.get("rho")
     require_within(drawn.squared_privacy_cost, as_fraction(spent if rho is None else rho))
     planned = ReleasePlan(drawn, answered, answer)
     planned = planned if after is None else PlanAfter(after, planned)
@@ -205,7 +205,7 @@ def as_spent(answer: Solution) -> object:
             "after must be the earlier release: the answer's mechanism has it in it, which would be paid for again; "
             "what is run now is drawn alone, and put together with it"
         )
-    mechanism, rho = answer.mechanism, None if answer.terms is None else answer.terms.rho
+    mechanism, rho = answer.mechanism, answer.metadata.get("rho")
     if rho is None or not isinstance(answer.problem, TotalVariance | QueryWeighting):
         return mechanism
     return mechanism.scaled(1 / squared_cost_from_rho(rho))

@@ -17,17 +17,17 @@ import numpy as np
 from dualmech import accounting, validate
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
-from dualmech.mechanisms.persons import Bound
-from dualmech.mechanisms.records import Records
 from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation, canonical
-from dualmech.plans import PlanTerms, table_name
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.publishing import derived
+from dualmech.publishing.asking import asked_of
+from dualmech.publishing.persons import Bound
+from dualmech.publishing.plans import PlanTerms, as_plan, table_name
 from dualmech.publishing.published import counts_nobody
-from dualmech.solution import Solution, as_plan, require_solution
-from dualmech.workloads.asking import asked_of
+from dualmech.publishing.records import Records
+from dualmech.publishing.schema import Schema, attributes_of
+from dualmech.solution import Solution, require_solution
 from dualmech.workloads.base import Workload, same_content
-from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import Table, UnionWorkload
 
 ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
@@ -200,7 +200,7 @@ class Specification:
         """
         self.check_answer(answer)
         rho = None if self.rho is None else str(self.rho)
-        return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.limits))
+        return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.metadata.get("limits")))
 
     def check_answer(self, answer: Solution) -> None:
         """Refuse a solution of other tables, or for neighbours that do not contain those of the specification."""
@@ -377,7 +377,7 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
     queries = {}
     for attribute, query in by_attribute.items():
         (axis,) = schema.axes([attribute])
-        queries[axis] = asked_of(schema.attribute(axis), query, alone)
+        queries[axis] = asked_of(attributes_of(schema)[axis], query, alone)
     kind = "variance" if "variance" in table else "margin"
     limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
     if limit and kind == "margin":

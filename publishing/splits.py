@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.mechanisms import records
-from dualmech.mechanisms.records import IndexedTables, Tables, marginal_of
 from dualmech.mechanisms.split import SplitMechanism
-from dualmech.publishing import drawing
+from dualmech.mechanisms.tables import IndexedTables, Tables, marginal_of
+from dualmech.publishing import drawing, records
 from dualmech.publishing.dense import LEAST_EXPONENT, inverse_factor
 from dualmech.publishing.drawing import Integers, Noise, given_counts, whole_counts
 from dualmech.publishing.products import ROOM, DrawnFactor, magnitude, shared_bits

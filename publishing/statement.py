@@ -22,15 +22,15 @@ from dualmech.errors import BackendError, printable
 from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
+from dualmech.publishing.attributes import Attribute, Grouping
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
 from dualmech.publishing.promises import promises
+from dualmech.publishing.schema import Schema, attributes_of
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
-from dualmech.workloads.attributes import Attribute, Grouping
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.schema import Schema
 
 MOST_LISTED = 60  # tables that the page lists
 
@@ -81,7 +81,7 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
 
 def goodness(answer: Solution) -> list[str]:
     """Say which limits are kept, and by how much all other variances are what was asked, as far as it is proven."""
-    limits = None if answer is None else answer.limits
+    limits = None if answer is None else answer.metadata.get("limits")
     if limits is not None:
         certificate = limits.certificate(answer.problem, answer.certificate)
         kept, rho = ", ".join(map(printable, limits.names)), limits.cost / 2
@@ -244,7 +244,7 @@ def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
     """Say which values each attribute has, where records hold them, and what sums and groupings count."""
     lines: list[tuple[str, Sequence[str]]] = []
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
-        known = domain.attribute(axis)
+        known = attributes_of(domain)[axis]
         shown = _listed([known.label(code) for code in range(min(size, FIRST))], size, known.label(size - 1))
         column = f"; column {known.source}" if known.source != name else ""
         absent = f"; missing where records hold {' or '.join(map(repr, known.missing))}" if known.missing else ""

@@ -18,11 +18,12 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.attribute_symmetry import AttributeSymmetry
 from dualmech.geometry.block_neighbours import Pairs, Types
 from dualmech.geometry.block_rows import Key
-from dualmech.mechanisms import block_noise, records
+from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece
+from dualmech.mechanisms.tables import IndexedTables, Tables
 from dualmech.neighbours import ADD_REMOVE
-from dualmech.publishing import drawing
+from dualmech.publishing import drawing, records
 from dualmech.publishing.dense import covariance_of, drawn, on_doubles, rounded_factor, solved
 from dualmech.publishing.drawing import Exact, Integers, Noise, given_counts, whole_counts
 from dualmech.validate import Array
@@ -229,7 +230,7 @@ class AnsweredTables:
         )
         return np.asarray(functools.reduce(np.logical_and.outer, left, np.array(relation.fixed is not None)))
 
-    def estimate(self, measured: records.Tables, table: str | Iterable[str]) -> Array:
+    def estimate(self, measured: Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table, an axis per attribute, from what was drawn."""
         return self.mechanism.recombine(measured, table)
 
@@ -273,17 +274,17 @@ class DrawnTables(AnsweredTables):
         """The largest of the neighbours' costs, exactly."""
         return Fraction(max(self.costs))
 
-    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> records.Tables:
+    def read(self, source: Any, domain: Domain | None, allow_empty: bool) -> Tables:
         """Return the tables of counts that are needed of records, or those that were given."""
         counts = given_counts(source, self.mechanism.domain)
         return (
             records.count(source, self.mechanism.needed_tables, allow_empty=allow_empty) if counts is None else counts
         )
 
-    def draw(self, tables: records.Tables, noise: Noise) -> dict[Axes, Array]:
+    def draw(self, tables: Tables, noise: Noise) -> dict[Axes, Array]:
         """Draw the noisy parts of all blocks from tables of counts, as `BlockMechanism.measure` returns them."""
         mechanism, measured = self.mechanism, dict[Axes, Array]()
-        tables, noise = records.IndexedTables(tables), drawing.in_batches(noise)
+        tables, noise = IndexedTables(tables), drawing.in_batches(noise)
         for (key_axes, classed), keys in mechanism.blocks_by_view().items():
             array = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
             counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
-from dualmech.mechanisms.persons import Bound
-from dualmech.mechanisms.records import Records
 from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, MANY, Contributions, Relation
+from dualmech.publishing.persons import Bound
+from dualmech.publishing.records import Records
+from dualmech.publishing.schema import attributes_of
 from dualmech.workloads.domain import Domain
 
 RECORD, PERSON = "record", "person"
@@ -200,7 +201,7 @@ def _binning(domain: Domain | None, name: str) -> str:
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])
-    attribute = domain.attribute(axis)
+    attribute = attributes_of(domain)[axis]
     values = {key: value for key, value in attribute.as_spec().items() if key != "groups"} | {
         "column": attribute.source
     }

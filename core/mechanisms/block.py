@@ -16,7 +16,7 @@ from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import BlockPoint, Blocks
-from dualmech.mechanisms import block_noise, records
+from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, axes_of, same_symmetry
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import (
@@ -28,7 +28,17 @@ from dualmech.mechanisms.gaussian import (
     without_tiny_entries,
 )
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Sampler, Tables, check_tables, draw_noise, gaussian, marginal_of
+from dualmech.mechanisms.tables import (
+    LARGEST_TABLE,
+    IndexedTables,
+    Sampler,
+    Tables,
+    check_tables,
+    draw_noise,
+    gaussian,
+    marginal_of,
+    maximal_sets,
+)
 from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.validate import Array
 from dualmech.workloads.arrays import sets_to_arrays
@@ -78,7 +88,7 @@ class BlockTables(BlockNoise):
 
         Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
         """
-        chosen = records.maximal_sets(tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view())
+        chosen = maximal_sets(tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view())
         for axes in chosen:
             self._countable(axes)
         return MarginalWorkload(self.domain, sorted(chosen, key=lambda axes: (len(axes), axes)))
@@ -110,7 +120,7 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        held = records.IndexedTables(check_tables(tables=tables))
+        held = IndexedTables(check_tables(tables=tables))
         draw = gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self.blocks_by_view().items():
@@ -232,10 +242,10 @@ class BlockTables(BlockNoise):
         return array
 
     def _countable(self, axes: Axes) -> None:
-        if (cells := cells_of(self.domain, axes)) > records.LARGEST_TABLE:
+        if (cells := cells_of(self.domain, axes)) > LARGEST_TABLE:
             shown = " x ".join(f"{self.domain.names[axis]} {self.domain.shape[axis]}" for axis in axes)
             raise InvalidInputError(
-                f"a table of {shown} has {count_text(cells)} cells, too many to count (limit {records.LARGEST_TABLE})"
+                f"a table of {shown} has {count_text(cells)} cells, too many to count (limit {LARGEST_TABLE})"
             )
 
     def places(self, key: Key) -> list[block_noise.Index]:

@@ -23,8 +23,8 @@ from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import judged_covariance
 from dualmech.immutable import freeze
 from dualmech.linalg import EPS
-from dualmech.mechanisms import records
 from dualmech.mechanisms.costs import require_told
+from dualmech.mechanisms.tables import LARGEST_TABLE
 from dualmech.neighbours import Relation
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
@@ -438,10 +438,10 @@ class BlockNoise:
     def _few(self, table: Table) -> Table:
         """Refuse a table of too many queries to write out."""
         sizes = (self.domain.shape[axis] if query is None else query.shape[0] for axis, query in table.queries)
-        if (queries := math.prod(sizes)) > records.LARGEST_TABLE:
+        if (queries := math.prod(sizes)) > LARGEST_TABLE:
             raise InvalidInputError(
                 f"table {table.name!r} of {count_text(queries)} queries is too large to write out "
-                f"(limit {records.LARGEST_TABLE})"
+                f"(limit {LARGEST_TABLE})"
             )
         return table
 

@@ -24,7 +24,7 @@ from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute,
 from dualmech.mechanisms.costs import ALIKE, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import Tables
+from dualmech.mechanisms.tables import Tables
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload, each_once

@@ -18,7 +18,7 @@ from dualmech.geometry.split import Split, SplitForms, SplitPoint
 from dualmech.immutable import freeze
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_written
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import IndexedTables, Tables, check_tables, marginal_of
+from dualmech.mechanisms.tables import IndexedTables, Tables, check_tables, marginal_of
 from dualmech.validate import Array
 from dualmech.workloads.base import MAX_NAMES, Workload, check_workload
 from dualmech.workloads.domain import Axes, count_text

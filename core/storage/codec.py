@@ -26,6 +26,14 @@ def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     return arrays | pack("dual", problem.stored_dual(dual))
 
 
+def pack_metadata(metadata: Mapping[str, Any]) -> Arrays:
+    """Return what an answer keeps beside its problem: the terms of a plan, which are read back as such."""
+    arrays: Arrays = {"asked.kind": np.array("PlanTerms")} if metadata else {}
+    for name, part in metadata.items():
+        arrays |= pack(f"asked.{name}", part)
+    return arrays
+
+
 MECHANISM, MECHANISM_VERSION = "dualmech.mechanism", 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from os import PathLike
 from pathlib import PurePath
@@ -30,11 +31,11 @@ from dualmech.mechanisms.product import ProductMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
-from dualmech.plans import HardLimits, PlanTerms
 from dualmech.problems import strategies
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.problems.common import CommonDual, CommonMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.limits import HardLimits
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
@@ -121,7 +122,7 @@ def unpack(arrays: Given, key: str) -> Any:
     prefix = f"{key}."
     names = {name.removeprefix(prefix).partition(".")[0] for name in arrays if name.startswith(prefix)}
     required = {name for name in names - {"kind"} if not _is_item(name)}
-    made = KINDS[name]
+    made = _maker(name)
     parameters = inspect.signature(made).parameters.values()
     required |= {
         parameter.name
@@ -133,6 +134,13 @@ def unpack(arrays: Given, key: str) -> Any:
         return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidInputError(f"{key}: {error}") from error
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    """Return what makes a kind; of records it is loaded when a file has it."""
+    made = KINDS[name]
+    maker: Callable[..., Any] = pkgutil.resolve_name(made) if isinstance(made, str) else made
+    return maker
 
 
 def _is_item(name: str) -> bool:
@@ -289,7 +297,8 @@ CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
 }
 """What makes a causal strategy of its parts, by the name of its form."""
 
-KINDS: dict[str, Callable[..., Any]] = {
+KINDS: dict[str, str | Callable[..., Any]] = {
+    "PlanTerms": "dualmech.publishing.plans:PlanTerms",
     "Workload": _plain_made,
     "MarginalWorkload": lambda **parts: MarginalWorkload(*_sets_made(True, parts)),
     "UnionWorkload": _union_made,
@@ -308,11 +317,11 @@ KINDS: dict[str, Callable[..., Any]] = {
             *(LinearGaussianMechanism, EpochsMechanism, ProductMechanism, SplitMechanism),
             *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
             *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
-            *(BasedPoint, StreamPoint, PlanTerms, HardLimits),
+            *(BasedPoint, StreamPoint, HardLimits),
         )
     },
 }
-"""What makes an object of its parts, by the name of its class: nothing else is ever made of a file."""
+"""What makes an object of its parts, or its place, by the name of its class: nothing else is ever made of a file."""
 
 PROBLEMS: dict[str, Any] = {
     kind.__name__: kind
@@ -411,7 +420,7 @@ def solution_of(arrays: Arrays) -> Solution:
         seconds=float(_single(arrays, "seconds", 0.0)),
         message=str(arrays.get("message", "")),
         solver=str(arrays.get("solver", "")),
-        terms=_plan_terms(arrays),
+        metadata=_metadata(arrays),
     )
 
 
@@ -423,10 +432,12 @@ def _single(arrays: Arrays, name: str, default: float) -> Any:
     return number.item()
 
 
-def _plan_terms(arrays: Arrays) -> PlanTerms | None:
-    """Return what was asked beyond the problem, where a file says so."""
+def _metadata(arrays: Arrays) -> dict[str, Any]:
+    """Return the terms of a plan by name, where a file has them."""
+    if arrays.get("asked.kind", "PlanTerms") != "PlanTerms":
+        raise InvalidInputError(f"asked must be of the kind PlanTerms, got {str(arrays['asked.kind'])!r}")
     terms = unpack(arrays, "asked")
-    return None if terms is None else validate.instance(PlanTerms, asked=terms)
+    return {} if terms is None else dict(terms.metadata)
 
 
 def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError
 from dualmech.workloads.domain import Axes, Domain
-from dualmech.workloads.schema import Schema
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -19,6 +19,8 @@ MOST_CHARACTERS = 3 * 2**28  # of texts in one array: 3 GiB, as much as the arra
 DOMAIN_KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
 
 DOMAIN_SCHEMA = "domain_schema"  # what values are called, where the domain is a schema
+
+SCHEMA_READER = "dualmech.publishing.schema:Schema.of_json"  # loaded for a file that has a schema
 
 
 def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
@@ -38,8 +40,8 @@ def domain_arrays(domain: Domain) -> Arrays:
         "domain_names": as_text_array("domain names", domain.names),
         "domain_sizes": np.array(domain.shape, dtype=np.int64),
     }
-    if isinstance(domain, Schema):
-        arrays[DOMAIN_SCHEMA] = as_text_array("schema", [domain.to_json()])
+    if domain.schema_text is not None:
+        arrays[DOMAIN_SCHEMA] = as_text_array("schema", [domain.schema_text])
     return arrays
 
 
@@ -55,7 +57,7 @@ def domain_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Domain 
     plain = Domain(zip(*(column.tolist() for column in columns), strict=True))
     if DOMAIN_SCHEMA not in arrays:
         return plain
-    schema = Schema.of_json(str(np.ravel(arrays[DOMAIN_SCHEMA])[0]))
+    schema: Domain = pkgutil.resolve_name(SCHEMA_READER)(str(np.ravel(arrays[DOMAIN_SCHEMA])[0]))
     if schema.sizes != plain.sizes:
         raise InvalidInputError("domain_schema must have the attributes and sizes of the domain")
     return schema

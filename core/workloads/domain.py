@@ -6,14 +6,17 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.validate import Array, composed, index, sequence, size
-from dualmech.workloads.attributes import Attribute
+from dualmech.validate import Array, composed, index, sequence, shown, size
+
+if TYPE_CHECKING:
+    from dualmech.workloads.base import Workload
 
 MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
 
@@ -110,9 +113,27 @@ class Domain:
         """A text that equal domains share."""
         return repr(self.sizes)
 
-    def attribute(self, axis: int) -> Attribute:
-        """Return what the values of an attribute are, by its position: in a domain, the codes themselves."""
-        return Attribute(*self.sizes[index(len(self.sizes), axis=axis)])
+    @property
+    def schema_text(self) -> str | None:
+        """What a file keeps beside names and sizes: of a `dualmech.Schema` its JSON."""
+        return None
+
+    @classmethod
+    def joined(cls, domains: Sequence[Domain]) -> Domain:
+        """Return the attributes of several domains, one after another."""
+        return cls([pair for domain in domains for pair in domain.sizes])
+
+    def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
+        """Return the queries on an attribute that words, values or named rows stand for; None for its values.
+
+        `alone` says that a table asks of no other attribute. A domain has codes alone; a `dualmech.Schema` knows more.
+        """
+        if ask == "values":
+            return None
+        raise InvalidInputError(
+            f"queries on {self.names[axis]!r} must be a workload, None or 'values', got {shown(ask)}: other words and "
+            f"values are those of a dualmech.Schema"
+        )
 
     def cell(self, **codes: int) -> int:
         """Return the number of the cell with one code for each attribute."""

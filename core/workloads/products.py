@@ -18,7 +18,6 @@ from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, MAX_NAMES, StructuredWorkload, Workload
 from dualmech.workloads.domain import Domain, count_text
-from dualmech.workloads.schema import Schema
 from dualmech.workloads.unions import Table, UnionWorkload, union_of
 
 
@@ -232,5 +231,5 @@ def _joint_domain(domains: Sequence[Domain | None]) -> Domain | None:
     pairs = [pair for domain in known for pair in domain.sizes]
     if len(known) < len(domains) or len({name for name, _ in pairs}) < len(pairs):
         return None
-    named = any(isinstance(domain, Schema) for domain in known)
-    return Schema.joined(known) if named else Domain(pairs)
+    kind = next((type(domain) for domain in known if domain.schema_text is not None), Domain)
+    return kind.joined(known)

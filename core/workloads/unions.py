@@ -17,7 +17,6 @@ from dualmech.immutable import set_parts
 from dualmech.validate import Array, Matrix
 from dualmech.workloads import numbers, tabulations
 from dualmech.workloads.arrays import as_text_array, sets_to_arrays
-from dualmech.workloads.asking import asked_of
 from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 
@@ -231,8 +230,8 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
         The attributes.
     tables : mapping
         By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
-        themselves, or to what a specification asks: a word, a list or a mapping (`dualmech.workloads.asking.asked_of`);
-        or names alone where all are values; an empty one asks for the total.
+        themselves, or, of a `dualmech.Schema`, to what a specification asks: a word, a list or a mapping; or names
+        alone where all are values; an empty one asks for the total.
 
     Examples
     --------
@@ -335,7 +334,7 @@ def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str],
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
         if isinstance(query, str | list | tuple | Mapping):
-            query = asked_of(domain.attribute(axis), query, only and len(domain.shape) == 1)
+            query = domain.query_set(axis, query, only and len(domain.shape) == 1)
         if query is not None and validate.instance(Workload, **{argument: query}).shape[1] != size:
             raise InvalidInputError(f"{argument} must be over {size} values, got {query.shape[1]}")
         queries[axis] = query

@@ -14,10 +14,10 @@ from unittest import mock
 
 from dualmech import workloads
 from dualmech.crosscheck.printing import TextTable, table
-from dualmech.mechanisms import engines, records
+from dualmech.publishing import engines, records
+from dualmech.publishing.schema import Schema
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
 from dualmech.workloads.marginal import MarginalWorkload
-from dualmech.workloads.schema import Schema
 
 ROWS = 100_000_000  # of Parquet; `DUALMECH_ROWS` says another number
 SHARE_OF_CSV = 100  # one of how many rows is in the CSV file

@@ -20,10 +20,11 @@ from dualmech.crosscheck.instances.tables import ADULT
 from dualmech.crosscheck.judging import judge
 from dualmech.crosscheck.printing import TextTable, table
 from dualmech.crosscheck.proofs.prove import prove
-from dualmech.mechanisms import records
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse
+from dualmech.publishing import records
 from dualmech.publishing.fitting.released import layouts_of
+from dualmech.publishing.prices import prices_in_words
 from dualmech.publishing.release import plan_release, release
 from dualmech.storage.store import load as load_solution
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
@@ -191,7 +192,7 @@ def measure_way(attributes: int) -> dict[str, float]:
     took("state")
     answer = fast.solve(problem, tol=TOLERANCE)
     took("solve")
-    _ = answer.mechanism.variances(problem.workload), answer.prices_in_words()
+    _ = answer.mechanism.variances(problem.workload), prices_in_words(answer)
     took("mechanism, variances, prices in words")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.npz"

@@ -16,7 +16,8 @@ from dualmech import accounting, crosscheck
 from dualmech.command import options
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
-from dualmech.plans import HardLimits, PlanTerms
+from dualmech.problems.limits import HardLimits
+from dualmech.publishing.plans import PlanTerms
 
 ASKED = """title = "Ages | sexes"
 date = 2026-11-24

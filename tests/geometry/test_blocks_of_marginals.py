@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import crosscheck, fast, reference
-from dualmech.mechanisms.records import marginal_of
+from dualmech.mechanisms.tables import marginal_of
 from dualmech.validate import Array
 
 quick = settings(max_examples=15)

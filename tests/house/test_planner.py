@@ -10,7 +10,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.problems.prices import price_sentences
+from dualmech.publishing.prices import price_sentences
 
 TABLES = dm.workloads.union(
     {"age": 8, "sex": 2}, {"sums": {"age": dm.workloads.prefix(8)}, "both": ["age", "sex"], "sexes": ["sex"]}
@@ -73,7 +73,7 @@ class TestPricesInWords:
 
     def test_tables_by_name_the_dearest_first(self) -> None:
         answer = fast.solve(dm.FitnessForUse(TABLES, {"sums": 1.0, "both": 4.0, "sexes": 2.0}))
-        said = answer.prices_in_words()
+        said = dm.prices_in_words(answer)
         order = [TABLES.table_names[number] for number in np.argsort(-answer.prices)]
         assert [re.findall("'(.*)'", each) for each in said] == [[name] for name in order]
         dearest = answer.prices.max()
@@ -91,10 +91,10 @@ class TestPricesInWords:
             assert saved >= 0.01 * price * 0.95 - 1e-8
 
     def test_queries_groups_and_those_without_a_price(self) -> None:
-        queries = fast.solve(dm.FitnessForUse(dm.workloads.prefix(9))).prices_in_words()
+        queries = dm.prices_in_words(fast.solve(dm.FitnessForUse(dm.workloads.prefix(9))))
         assert len(queries) == 7 and "all 3 others" in queries[-1]
         stacked = dm.workloads.stack(dm.workloads.total(4), dm.workloads.identity(4))
-        grouped = fast.solve(dm.FitnessForUse(stacked)).prices_in_words()
+        grouped = dm.prices_in_words(fast.solve(dm.FitnessForUse(stacked)))
         assert any(each.startswith("Loosening the targets of ") for each in grouped)
         dull = dm.FitnessForUse(dm.Workload([[1, 0], [0, 1], [0, 0.1]]), [1.0, 1.0, 4.0])
         dual = ([0.5, 0.5], [0.5, 0.5, 0.0])
@@ -102,13 +102,13 @@ class TestPricesInWords:
         assert price_sentences(dull, dull.prices(dual))[-1].startswith("At no price: 'q2'")
 
     def test_other_problems(self) -> None:
-        first = fast.solve(dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, 1.0)).prices_in_words()
+        first = dm.prices_in_words(fast.solve(dm.PrivacyFirst(dm.workloads.prefix(3), 1.0, 1.0)))
         assert "lowers the factor on all targets by about" in first[0]
-        total = fast.solve(dm.TotalVariance(dm.workloads.prefix(3))).prices_in_words()
+        total = dm.prices_in_words(fast.solve(dm.TotalVariance(dm.workloads.prefix(3))))
         assert total[0].startswith("Raising the weight of 'cells 0..2' by 1 % adds about")
         for answer in (
             fast.solve(dm.FitnessForUse(PRODUCT, geometry="product")),
             fast.solve(dm.QueryWeighting(dm.workloads.prefix(3), np.eye(3))),
         ):
             with pytest.raises(dm.errors.InvalidInputError, match="prices in words"):
-                answer.prices_in_words()
+                dm.prices_in_words(answer)

@@ -21,7 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.mechanisms import persons
+from dualmech.publishing import persons
 from dualmech.validate import Array
 
 QUEBEC = "Qu\u00e9bec"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, validate
-from dualmech.mechanisms import persons
-from dualmech.mechanisms.records import Bound, Records
+from dualmech.publishing import persons
+from dualmech.publishing.records import Bound, Records
 
 SCHEMA = dm.Schema({"month": range(1, 5), "dest": ["ATL", "BOS", "LAX"]})
 CELLS = dm.workloads.marginals(SCHEMA, ways=2)

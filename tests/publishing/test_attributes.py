@@ -13,8 +13,8 @@ from releases import planned
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.workloads.asking import asked_of
-from dualmech.workloads.schema import attribute_of
+from dualmech.publishing.asking import asked_of
+from dualmech.publishing.schema import attribute_of
 
 DEST = {
     "labels": ["ATL", "BOS", "LAX"],
@@ -377,7 +377,7 @@ class TestTotal:
 
     def test_prices_are_of_what_was_stated(self) -> None:
         answer = planned(specification(tables=[*self.TABLES]), tol=1e-9)
-        said = {line.split("'")[1]: line for line in answer.prices_in_words()}
+        said = {line.split("'")[1]: line for line in dm.prices_in_words(answer)}
         assert said["total"].startswith("1 % more margin of 'total' saves about")
         assert said["dest"].startswith("Loosening the target of 'dest' by 1 % saves about")
         cheaper = planned(specification(tables=[{"total": True, "margin": 5.05}, self.TABLES[1]]), tol=1e-9)

@@ -145,7 +145,7 @@ class TestTableInOrder:
         asked = self.asked(days)
         answer = asked.planned(fast.solve(asked.problem(), tol=1e-4))
         assert answer.problem.geometry.name == "stream" and answer.status is dm.Status.CERTIFIED
-        assert "of 'by day: " in answer.prices_in_words()[0]
+        assert "of 'by day: " in dm.prices_in_words(answer)[0]
         planned = dm.plan_release(answer)
         assert planned.tables == ("by day",) and planned.margins("by day").shape == (days,)
         assert planned.margins("by day").max() <= asked.quantile * 5 * (1 + 1e-6)

@@ -223,8 +223,8 @@ class TestOneNumber:
         asked = specified(AGES, SEXES)
         answer = asked.planned(fast.solve(asked.problem()))
         answer.save(tmp_path / "plan.npz")
-        assert answer.terms is not None
-        kept = Fraction(str(answer.terms.rho))
+        assert answer.metadata
+        kept = Fraction(str(answer.metadata["rho"]))
         told = dm.plan_release(answer).lines()
         for factor in (1 - 1e-9, 1.0, 1 + 1e-9):
             moved = retold(dm.load(tmp_path / "plan.npz"), primal=answer.primal.scaled(factor))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
-from dualmech.workloads.attributes import as_label, is_missing
+from dualmech.publishing.attributes import as_label, is_missing
 from dualmech.workloads.domain import Domain
 
 Codes = npt.NDArray[np.int64]

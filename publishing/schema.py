@@ -14,7 +14,8 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.workloads.attributes import (
+from dualmech.publishing.asking import asked_of
+from dualmech.publishing.attributes import (
     DAY,
     LISTED_VALUES,
     MISSING,
@@ -28,6 +29,7 @@ from dualmech.workloads.attributes import (
     WholeNumbers,
     as_label,
 )
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 KINDS = {
@@ -117,7 +119,9 @@ class Schema(Domain):
                 raise InvalidInputError(f"never: {error}") from None
             pairs.append((name, texts))
         every = all(
-            len(self.attribute(*self.axes([name])).chosen(texts)) == dict(self.sizes)[name] for name, texts in pairs
+            len(self.attributes[axis].chosen(texts)) == self.shape[axis]
+            for name, texts in pairs
+            for axis in self.axes([name])
         )
         if every:
             raise InvalidInputError(
@@ -136,8 +140,16 @@ class Schema(Domain):
     def canonical(self) -> str:
         return self.to_json()
 
+    @property
+    def schema_text(self) -> str:
+        return self.to_json()
+
     def attribute(self, axis: int) -> Attribute:
+        """Return what the values of an attribute are, by its position."""
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
+
+    def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
+        return asked_of(self.attributes[axis], ask, alone)
 
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Schema:
@@ -146,7 +158,7 @@ class Schema(Domain):
             validate.instance(Domain, **{f"domains[{index}]": domain})
             for index, domain in enumerate(validate.sequence(domains=domains))
         ]
-        attributes = [domain.attribute(axis) for domain in known for axis in range(len(domain.names))]
+        attributes = [attribute for domain in known for attribute in attributes_of(domain)]
         never = [dict(together) for domain in known if isinstance(domain, Schema) for together in domain.never]
         return cls({attribute.name: attribute for attribute in attributes}, never)
 
@@ -203,6 +215,11 @@ class Schema(Domain):
             object.__setattr__(self, "_json", json.dumps(written, ensure_ascii=False))
         assert self._json is not None
         return self._json
+
+
+def attributes_of(domain: Domain) -> tuple[Attribute, ...]:
+    """Return what the values of each attribute are: without a schema, the codes themselves."""
+    return domain.attributes if isinstance(domain, Schema) else tuple(Attribute(*pair) for pair in domain.sizes)
 
 
 def attribute_of(name: str, spec: object) -> Attribute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -19,21 +19,21 @@ from dualmech import files, validate
 from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.files import csv
 from dualmech.immutable import freeze
-from dualmech.mechanisms import engines
-from dualmech.mechanisms.engines import codes_of, listed
-from dualmech.mechanisms.persons import Bound, Report, quiet, require_exact_ids, told
+from dualmech.mechanisms.tables import LARGEST_TABLE, maximal_sets
+from dualmech.publishing import engines
+from dualmech.publishing.attributes import LARGEST_CODE, Attribute, text_of
+from dualmech.publishing.engines import codes_of, listed
+from dualmech.publishing.persons import Bound, Report, quiet, require_exact_ids, told
+from dualmech.publishing.schema import Schema, attributes_of
 from dualmech.validate import Array, compared, composed
-from dualmech.workloads.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginal import Axes, MarginalWorkload, cells_of, check_marginal
-from dualmech.workloads.schema import Schema
+from dualmech.workloads.marginal import Axes, MarginalWorkload, check_marginal
 
 __all__ = ["Bound", "Records", "count", "tables"]
 
 BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
 CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
-LARGEST_TABLE = 2**27  # largest number of cells of a table that is counted (1 GiB)
 
 COUNTS = (
     *("count", "counts", "n", "len", "freq", "freqs", "frequency", "population", "pop", "multiplicity", "replicates"),
@@ -44,9 +44,6 @@ COUNTS = (
 NUMBERED = re.compile(r"p?wgtp\d+|weight_?\d+")  # replicate weights
 
 Codes = npt.NDArray[np.int64]
-
-Tables = Mapping[Axes, Array]
-"""Marginal tables by the positions of their attributes, each with one axis per attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +232,7 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
     {(0, 1): array([[1., 1.],
            [0., 1.]])}
     """
-    known = _attributes(validate.instance(Domain, domain=domain))
+    known = attributes_of(validate.instance(Domain, domain=domain))
     arrays: dict[Axes, Array] = {}
     for place, frame in enumerate(validate.sequence(frames=frames)):
         if hasattr(frame, "reset_index") and not hasattr(frame, "columns"):
@@ -250,89 +247,12 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
                 f"frames[{place}] must have columns of attributes that no other frame has, and one of counts, "
                 f"got {names}"
             )
-        attributes = [known[axis] for axis in axes]
-        part = Schema({attribute.name: attribute for attribute in attributes}) if isinstance(domain, Schema) else None
-        marginals = MarginalWorkload(
-            part or Domain([(attribute.name, attribute.size) for attribute in attributes]), [tuple(range(len(axes)))]
-        )
+        part: Domain = Domain([domain.sizes[axis] for axis in axes])
+        if isinstance(domain, Schema):
+            part = Schema({attribute.name: attribute for attribute in (known[axis] for axis in axes)})
+        marginals = MarginalWorkload(part, [tuple(range(len(axes)))])
         (arrays[axes],) = count(Records(frame, count=others[0]), marginals, allow_empty=True).values()
     return arrays
-
-
-class IndexedTables(dict[Axes, Array]):
-    """Tables that are asked for many marginals: by attribute, which of them have it."""
-
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
-        self._holders: dict[int, list[Axes]] = {}
-        for held in self:
-            for axis in held:
-                self._holders.setdefault(axis, []).append(held)
-
-    def covering(self, axes: Axes) -> list[Axes]:
-        """Return the tables that have all of some attributes, or the one of just these."""
-        if axes in self or not axes:
-            return [axes] if axes in self else [*self]
-        rarest = min((self._holders.get(axis, []) for axis in axes), key=len)
-        return [wider for wider in rarest if set(axes) <= set(wider)]
-
-
-def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
-    """Return the marginal on a set of attributes from the smallest given table that covers it.
-
-    Raises `InvalidInputError` or `InputTypeError` for no table that covers it, or one of another shape.
-    """
-    covering = (tables if isinstance(tables, IndexedTables) else IndexedTables(tables)).covering(axes)
-    if not covering:
-        shown = " x ".join(domain.names[axis] for axis in axes) or "the total"
-        raise InvalidInputError(f"tables must cover {shown}, which is measured; none does")
-    best = min(covering, key=lambda wider: cells_of(domain, wider))
-    table = validate.finite(**{f"tables[{best}]": tables[best]})
-    shape = tuple(domain.shape[axis] for axis in best)
-    if table.shape != shape:
-        raise InvalidInputError(f"tables[{best}] must have shape {shape}, got {table.shape}")
-    return np.asarray(table.sum(axis=tuple(i for i, axis in enumerate(best) if axis not in axes)))
-
-
-def check_tables(**named: object) -> Any:
-    """Return tables by the positions of their attributes; what maps nothing, or other keys, is refused."""
-    ((name, value),) = named.items()
-    tables = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
-    if not all(isinstance(key, tuple) for key in tables):
-        raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")
-    for key in tables:
-        whole = all(isinstance(axis, int | np.integer) and axis >= 0 for axis in key)
-        if not whole or any(one >= two for one, two in itertools.pairwise(key)):
-            raise InvalidInputError(
-                f"{name} must name the attributes of a table by their positions in rising order, such as (0, 2), got "
-                f"{key!r}"
-            )
-    return value
-
-
-def maximal_sets(chosen: Iterable[Axes]) -> list[Axes]:
-    """Return the sets that no other one contains.
-
-    Examples
-    --------
-    >>> from dualmech.mechanisms.records import maximal_sets
-    >>> maximal_sets([(), (0,), (1,), (0, 2)])
-    [(0, 2), (1,)]
-    """
-    kept: list[Axes] = []
-    holders: dict[int, list[frozenset[int]]] = {}
-    ordered = sorted(set(chosen), key=len, reverse=True)
-    for _, alike in itertools.groupby(ordered, key=len):  # of as many attributes, none contains another
-        sets = [
-            axes
-            for axes in alike
-            if not (any(set(axes) <= other for other in holders.get(axes[0], [])) if axes else kept)
-        ]
-        kept += sets
-        for axes in sets:
-            for axis in axes:
-                holders.setdefault(axis, []).append(frozenset(axes))
-    return kept
 
 
 class Chunk(NamedTuple):
@@ -398,7 +318,7 @@ class Rows:
         return _tallied(records, domain, tables, self._chunks(records, domain))
 
     def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
-        source, names, attributes = self.source, records.names, _attributes(domain)
+        source, names, attributes = self.source, records.names, attributes_of(domain)
         self.unread(records, domain)
         if _is_empty(source):
             return
@@ -460,10 +380,6 @@ def _column(attribute: Attribute, values: npt.NDArray[np.generic]) -> Codes:
     return codes
 
 
-def _attributes(domain: Domain) -> list[Attribute]:
-    return [domain.attribute(axis) for axis in range(len(domain.names))]
-
-
 def _is_empty(source: Any) -> bool:
     try:
         return len(source) == 0
@@ -481,7 +397,7 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
     wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
     if len(wrong):
         record, axis = wrong[0]
-        words = domain.attribute(int(axis)).refused(float(numbers[axis, record]))
+        words = attributes_of(domain)[int(axis)].refused(float(numbers[axis, record]))
         raise InvalidInputError(f"records: record {record + 1}: {words}")
     return numbers.astype(np.int64)
 
@@ -570,7 +486,7 @@ Batch = tuple[Codes, list[int], list[str]]
 def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
     """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
     with files.errors_naming(path):
-        rows, attributes = csv.lines(path), _attributes(domain)
+        rows, attributes = csv.lines(path), attributes_of(domain)
         codes = [_Numbers(attribute.code, attribute.refused) for attribute in attributes]
         header, _ = _header(path, rows, records, domain)
         columns, width = [header.index(attribute.source) for attribute in attributes], len(header)
@@ -625,47 +541,3 @@ def _parse(rows: Sequence[Sequence[str]], codes: list[_Numbers], columns: list[i
     texts = [*zip(*rows, strict=True)]
     known = zip(codes, columns, strict=True)
     return np.stack([np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known])
-
-
-# Where noise is drawn: the one kind of function that hands random numbers to measurements of tables.
-
-
-class Sampler(Protocol):
-    """Independent noise of mean 0 and a given standard deviation, as many draws as an array has entries.
-
-    Of marginal tables `BlockMechanism.measure` adds the draws to whole numbers: n times each count less the counts
-    along its line, for every attribute of n values. Everything after that uses the sum alone. So where counts
-    are whole, and all numbers below 2^53, the release has the privacy that the sampler's noise gives to integers.
-    Discrete Gaussian noise gives them ``½ ‖differences‖² / deviation²`` zCDP (Canonne, Kamath and Steinke, "The
-    discrete Gaussian for differential privacy", NeurIPS 2020, section 2), which makes the mechanism's own ``rho``.
-    """
-
-    def __call__(self, deviation: float, shape: tuple[int, ...], /) -> Array:
-        """Return independent draws of the standard deviation `deviation` in an array of this shape."""
-
-
-def gaussian(rng: np.random.Generator | int | None = None) -> Sampler:
-    """Return the sampler of Gaussian noise in floating point: for study, since its rounding can reveal the data.
-
-    Examples
-    --------
-    >>> from dualmech.mechanisms.records import gaussian
-    >>> gaussian(0)(2.0, (3,)).round(2)
-    array([ 0.25, -0.26,  1.28])
-    """
-    generator = validate.generator(rng=rng)
-    return lambda deviation, shape: np.asarray(deviation * generator.standard_normal(shape))
-
-
-def draw_noise(sampler: Sampler, deviation: float, shape: tuple[int, ...]) -> Array:
-    """Return what a sampler draws, once it has the shape that was asked for and is finite.
-
-    Raises `InvalidInputError` or `InputTypeError` for something that cannot be called; draws of another shape, NaN
-    or infinity.
-    """
-    if not callable(sampler):
-        raise InputTypeError(f"sampler must be a function of a deviation and a shape, got {type(sampler).__name__}")
-    draws = validate.finite(sampler=sampler(deviation, shape))
-    if draws.shape != shape:
-        raise InvalidInputError(f"sampler must return draws of shape {shape}, got {draws.shape}")
-    return draws

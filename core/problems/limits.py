@@ -1,10 +1,8 @@
-"""Terms of a plan: the user's statements beyond the problem, kept with the answer, and limits next to a budget."""
+"""Hard limits beside a budget: which targets are limits, and the proven factor on all others."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from dualmech.certificate import Certificate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.weights import FitnessDual
 from dualmech.validate import Array
-from dualmech.workloads.attributes import TOTAL
 
 if TYPE_CHECKING:
     from dualmech.problems.base import AnyProblem
@@ -73,62 +70,3 @@ class HardLimits:
         proven = bound * (1 - rounding) >= self.cost
         dear = max(judged.interval[1] / self.cost - 1, judged.violation, 0.0)
         return Certificate.of(self.high, self.low if proven else 0.0, dear, 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanTerms:
-    """The terms that a user stated, kept with the answer: every command and page then repeats the same ones.
-
-    Attributes
-    ----------
-    quantile : float or None
-        Standard deviations in a margin of error.
-    delta : float or None
-        The δ at which ε is stated.
-    rho : str or None
-        The ρ to spend, as a fraction or a decimal; for a plan with targets alone, the ρ that the plan costs.
-    epsilon : float or None
-        The ε to spend on Laplace noise, which has no ρ.
-    specification : str or None
-        Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
-    limits : HardLimits or None
-        Limits that hold together with a budget.
-    """
-
-    quantile: float | None = None
-    delta: float | None = None
-    rho: str | None = None
-    epsilon: float | None = None
-    specification: str | None = None
-    limits: HardLimits | None = None
-
-    @property
-    def margin_tables(self) -> frozenset[str]:
-        """Names of the tables whose accuracy was stated as a margin of error."""
-        return frozenset(table_name(table) for table in self._tables if "margin" in table)
-
-    @property
-    def in_margins(self) -> bool:
-        """Whether the accuracy of every table was stated as a margin of error."""
-        return bool(self._tables) and all("margin" in table for table in self._tables)
-
-    @property
-    def _tables(self) -> list[dict[str, Any]]:
-        return [] if self.specification is None else list(json.loads(self.specification).get("tables", []))
-
-    def __post_init__(self) -> None:
-        if self.quantile is not None:
-            validate.positive_number(quantile=self.quantile)
-        if self.delta is not None:
-            validate.probability(delta=self.delta)
-        if self.rho is not None:
-            validate.exact_number(rho=self.rho)
-        if self.epsilon is not None:
-            validate.positive_number(epsilon=self.epsilon)
-        if self.limits is not None:
-            validate.instance(HardLimits, limits=self.limits)
-
-
-def table_name(table: Mapping[str, Any]) -> Any:
-    """Return the name of a table of a specification: its own, or by default its attributes."""
-    return table.get("name", " x ".join(map(str, table.get("ask", ()))) or TOTAL)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from dualmech import validate, workloads
 from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.publishing.attributes import PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
 from dualmech.validate import Array
-from dualmech.workloads.attributes import PREFIXES, RANGES, SUM, TOTAL, VALUES, WORDS, Attribute
 from dualmech.workloads.base import Workload
 
 MOST = 2048  # values of an attribute up to which what follows is written out
@@ -36,7 +36,7 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
 
     Examples
     --------
-    >>> from dualmech.workloads.schema import attribute_of
+    >>> from dualmech.publishing.schema import attribute_of
     >>> age = attribute_of("age", range(17, 91))
     >>> asked_of(age, ["18..64", 90]).names, asked_of(age, {"young": "17..29", "old": ["65..89", 90]}).names
     (('18 ≤ age ≤ 64', 'age = 90'), ('young', 'old'))

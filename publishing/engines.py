@@ -20,9 +20,10 @@ from dualmech.display import counted
 from dualmech.errors import BackendError, FileFormatError, InputTypeError, InvalidInputError, first_line
 from dualmech.files import csv
 from dualmech.files.reading import errors_naming
-from dualmech.mechanisms.persons import Bound, require_exact_ids, told
+from dualmech.publishing.attributes import Attribute, is_missing, text_of
+from dualmech.publishing.persons import Bound, require_exact_ids, told
+from dualmech.publishing.schema import attributes_of
 from dualmech.validate import Array, composed
-from dualmech.workloads.attributes import Attribute, is_missing, text_of
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginal import cells_of
 
@@ -159,7 +160,7 @@ class Engine:
         import narwhals as nw
 
         self.unread(records, domain)
-        attributes, weight = {axis: domain.attribute(axis) for axis in range(len(domain.names))}, records.count
+        attributes, weight = dict(enumerate(attributes_of(domain))), records.count
         keys = {axis: self._key(attribute) for axis, attribute in attributes.items()}
         columns = [key.expression.alias(_named(axis)) for axis, key in keys.items()]
         if weight is not None:
@@ -189,7 +190,7 @@ class Engine:
         names = [*map(_named, axes), *([PERSON] if records.persons else [])]
         groups = self._collected(lambda: frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1))
         if len(groups) > GROUPS:
-            columns = [domain.attribute(axis).source for axis in axes]
+            columns = [attributes_of(domain)[axis].source for axis in axes]
             shown = " and ".join(map(repr, [*columns, *([records.persons.person] if records.persons else [])]))
             raise InvalidInputError(
                 f"{self.where}: {shown} have more than {GROUPS} distinct values together: select fewer, as text that "
@@ -203,7 +204,7 @@ class Engine:
             wrong = np.flatnonzero(codes[axis] < 0)
             if len(wrong):
                 worst = wrong[np.argmax(counts[wrong])]
-                self._refuse(domain.attribute(axis), keys[axis], values[worst])
+                self._refuse(attributes_of(domain)[axis], keys[axis], values[worst])
         self._require_possible(domain, codes, counts)
         if records.persons is None:
             return codes, counts
@@ -357,7 +358,7 @@ def code_of(attribute: Attribute, value: object) -> int | None:
 
     Examples
     --------
-    >>> from dualmech.workloads.schema import attribute_of
+    >>> from dualmech.publishing.schema import attribute_of
     >>> month, member = attribute_of("month", range(1, 13)), attribute_of("member", ["false", "true"])
     >>> code_of(month, True), code_of(member, True), code_of(month, 1.0)
     (None, 1, 0)
@@ -419,7 +420,8 @@ def not_whole(name: str, value: object) -> str:
 
 def impossible_text(domain: Domain, together: Iterable[int], codes: Mapping[int, int]) -> str:
     """Say that no record has values together."""
-    words = " and ".join(f"{domain.names[axis]!r} = {domain.attribute(axis).label(codes[axis])}" for axis in together)
+    known = attributes_of(domain)
+    words = " and ".join(f"{domain.names[axis]!r} = {known[axis].label(codes[axis])}" for axis in together)
     return f"no record has {words} together, as the schema says (never)"
 
 

@@ -121,7 +121,7 @@ class Attribute:
 
         Examples
         --------
-        >>> from dualmech.workloads.schema import attribute_of
+        >>> from dualmech.publishing.schema import attribute_of
         >>> hours = attribute_of("hours", {"bins": [0, 20, 40]})
         >>> within, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
         >>> within.tolist(), codes[:3].tolist()
@@ -144,7 +144,7 @@ class Attribute:
 
         Examples
         --------
-        >>> from dualmech.workloads.schema import attribute_of
+        >>> from dualmech.publishing.schema import attribute_of
         >>> age, sex = attribute_of("age", range(17, 91)), attribute_of("sex", ["female", "male"])
         >>> age.describe(range(19)), age.describe([3]), age.describe(range(1, 48)), sex.describe([0, 1])
         ('age ≤ 35', 'age = 20', '18 ≤ age ≤ 64', 'any sex')
@@ -197,7 +197,7 @@ class Attribute:
 
         Examples
         --------
-        >>> from dualmech.workloads.schema import attribute_of
+        >>> from dualmech.publishing.schema import attribute_of
         >>> days = attribute_of("day", {"from": "2013-01-01", "to": "2014-12-31"})
         >>> days.keys([range(31, 59)]), attribute_of("hours", {"bins": [0, 20, 40]}).keys([[1], [0, 1]])
         ([('2013-02-01', '2013-02-28')], [('20', '40'), ('0', '40')])

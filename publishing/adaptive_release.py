@@ -26,7 +26,7 @@ from dualmech.adaptive.chain import (
 )
 from dualmech.errors import InputTypeError, InvalidInputError, ReleaseOrderError
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.mechanisms.records import check_tables
+from dualmech.mechanisms.tables import check_tables
 from dualmech.workloads.unions import UnionWorkload
 
 

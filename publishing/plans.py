@@ -1,0 +1,94 @@
+"""Terms of a plan: the user's statements beyond the problem, kept with the answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dualmech import validate
+from dualmech.display import decimal_above
+from dualmech.errors import DualmechError
+from dualmech.problems.limits import HardLimits
+from dualmech.publishing.attributes import TOTAL
+from dualmech.solution import Solution, retold
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanTerms:
+    """The terms that a user stated, kept with the answer: every command and page then repeats the same ones.
+
+    Attributes
+    ----------
+    quantile : float or None
+        Standard deviations in a margin of error.
+    delta : float or None
+        The δ at which ε is stated.
+    rho : str or None
+        The ρ to spend, as a fraction or a decimal; for a plan with targets alone, the ρ that the plan costs.
+    epsilon : float or None
+        The ε to spend on Laplace noise, which has no ρ.
+    specification : str or None
+        Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
+    limits : HardLimits or None
+        Limits that hold together with a budget.
+    """
+
+    quantile: float | None = None
+    delta: float | None = None
+    rho: str | None = None
+    epsilon: float | None = None
+    specification: str | None = None
+    limits: HardLimits | None = None
+
+    @classmethod
+    def of(cls, answer: Solution | None) -> PlanTerms | None:
+        """Return the terms that an answer keeps, None where it keeps none."""
+        return cls(**answer.metadata) if answer is not None and answer.metadata else None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The terms that were stated, by name: what a `Solution` keeps."""
+        terms = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: term for name, term in terms.items() if term is not None}
+
+    @property
+    def margin_tables(self) -> frozenset[str]:
+        """Names of the tables whose accuracy was stated as a margin of error."""
+        return frozenset(table_name(table) for table in self._tables if "margin" in table)
+
+    @property
+    def _tables(self) -> list[dict[str, Any]]:
+        return [] if self.specification is None else list(json.loads(self.specification).get("tables", []))
+
+    def __post_init__(self) -> None:
+        if self.quantile is not None:
+            validate.positive_number(quantile=self.quantile)
+        if self.delta is not None:
+            validate.probability(delta=self.delta)
+        if self.rho is not None:
+            validate.exact_number(rho=self.rho)
+        if self.epsilon is not None:
+            validate.positive_number(epsilon=self.epsilon)
+        if self.limits is not None:
+            validate.instance(HardLimits, limits=self.limits)
+
+
+def table_name(table: Mapping[str, Any]) -> Any:
+    """Return the name of a table of a specification: its own, or by default its attributes."""
+    return table.get("name", " x ".join(map(str, table.get("ask", ()))) or TOTAL)
+
+
+def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
+    """Return an answer with its terms; where the terms state no ρ, with the ρ that the noise costs, rounded up.
+
+    Every print, file and statement of the plan says this ρ. The drawn noise costs some millionths less.
+    """
+    # With an earlier release in it, an answer costs more than its plan: that is of what is run now.
+    alone = not hasattr(answer.problem, "new_mechanism")
+    if alone and terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
+        with contextlib.suppress(DualmechError):  # an infeasible point has no mechanism
+            terms = replace(terms, rho=decimal_above(answer.rho, 10))
+    return retold(answer, metadata=terms.metadata)
