@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from dualmech.problems import designs, strategies
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
-from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution
 from dualmech.storage import store
 from dualmech.validate import Array, Matrix
@@ -32,6 +31,9 @@ from dualmech.workloads import census, names
 from dualmech.workloads.base import Workload
 from dualmech.workloads.streams import RangeWorkload
 from dualmech.workloads.unions import UnionWorkload, tables_of
+
+if TYPE_CHECKING:
+    from dualmech.publishing.specification import Specification
 
 CAUSAL = {"sqrt": strategies.sqrt_toeplitz, "tree": strategies.tree}
 """Causal strategies by name; a file in the way can be given as ``./tree``."""
@@ -65,6 +67,8 @@ def read_specification(text: object) -> Specification | None:
     """Return the specification in a file that ends in ``.toml``, None of another text."""
     if not isinstance(text, str) or Path(text).suffix.lower() != ".toml":
         return None
+    from dualmech.publishing.specification import Specification
+
     return Specification.read(text)
 
 

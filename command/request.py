@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,14 +18,17 @@ from dualmech.errors import InvalidInputError
 from dualmech.neighbours import ADD_REMOVE, NeighboursLike, Relation
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.protection import reachable
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.publishing.plans import PlanTerms
-from dualmech.publishing.specification import Specification, reachable
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, same_content
+
+if TYPE_CHECKING:
+    from dualmech.publishing.specification import Specification
 
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 
@@ -97,7 +100,7 @@ class Request:
             if read is None:
                 return self
             workload = read
-        if not isinstance(workload, Specification):
+        if isinstance(workload, Workload):
             return self
         if self.problem == "reuse" and workload.rho is not None:
             raise UsageError("--after finds the least total cost at which every table keeps its margin: leave out rho")
@@ -110,6 +113,11 @@ class Request:
         return request._folded(workload)
 
     @property
+    def specification(self) -> Specification | None:
+        """The specification, where the request is one."""
+        return None if isinstance(self.workload, str | Workload) else self.workload
+
+    @property
     def spends(self) -> bool:
         """Whether a ρ can be named for the problem."""
         known = any(family.name == self.problem and "rho" in family.options for family in self.families)
@@ -120,8 +128,8 @@ class Request:
         """Whether some limits are hard at a given privacy, so that a factor on the other targets is searched for."""
         if self.cap and self.cost is None:
             raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is kept")
-        hard = isinstance(self.workload, Specification) and self.targets is None and self.moe is None
-        caps = hard and self.workload.caps  # type: ignore[union-attr]
+        hard = self.targets is None and self.moe is None
+        caps = hard and self.specification is not None and self.specification.caps
         return bool((self.cap or caps) and self.cost is not None and self.problem == "fitness")
 
     def search(self) -> Search:
@@ -129,8 +137,8 @@ class Request:
         z, cost = validate.positive_number(z=self.terms.z), self.cost
         assert cost is not None
         workload, changes = self._data(matrix=self.geometry == "dense")
-        if isinstance(self.workload, Specification):
-            return Search(workload, self.workload.targets, self.workload.caps, cost, changes, self.geometry)
+        if self.specification is not None:
+            return Search(workload, self.specification.targets, self.specification.caps, cost, changes, self.geometry)
         caps, others = inputs.read_caps(self.cap or (), workload), self._given(workload)
         if self.moe is not None:
             caps = accounting.variance_from_margin(caps, z)
@@ -176,7 +184,7 @@ class Request:
         """Return what a plan keeps of what was asked besides its problem."""
         rho = None if self._rho is None else str(self._rho)
         by_tables = self.problem in ("fitness", "reuse")
-        kept = self.workload if isinstance(self.workload, Specification) and by_tables else None
+        kept = self.specification if by_tables else None
         text = None if kept is None else kept.to_json()
         return PlanTerms(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
 
@@ -250,7 +258,7 @@ class Request:
     def _reuse(self) -> ReuseFitness:
         """State the problem where the earlier mechanism stands, under its neighbours where no others are named."""
         released, workload = inputs.mechanism_in(str(self.after)), self._read()
-        named = self.neighbours is not None or isinstance(self.workload, Specification)
+        named = self.neighbours is not None or self.specification is not None
         changes = reachable(workload, self._moves()) if named else None
         return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
 
@@ -291,18 +299,17 @@ class Request:
     def _read(self) -> Workload:
         if isinstance(self.workload, str):
             return inputs.read_workload(self.workload)
-        return self.workload.workload if isinstance(self.workload, Specification) else self.workload
+        return self.workload if isinstance(self.workload, Workload) else self.workload.workload
 
     def _moves(self) -> Relation | Array:
         """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
-            stated = self.workload
-            return stated.neighbours if isinstance(stated, Specification) else ADD_REMOVE
+            return ADD_REMOVE if self.specification is None else self.specification.neighbours
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
 
     def _variances(self, workload: Workload) -> Any:
-        if isinstance(self.workload, Specification) and self.targets is None and self.moe is None:
-            return self.workload.targets | self.workload.caps
+        if self.specification is not None and self.targets is None and self.moe is None:
+            return self.specification.targets | self.specification.caps
         return self._given(workload)
 
     def _given(self, workload: Workload) -> Any:

@@ -23,12 +23,13 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation, relation_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.progress import Callback
-from dualmech.publishing.asking import MOST
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import UnionWorkload, union_of
+
+MAX_ORDERED = 2048  # queries in order, such as prefixes, whose consistent answers are found on a matrix
 
 ROUNDING = 1e-9
 """Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is
@@ -221,10 +222,10 @@ def _of_practice(
     callback: Callback | None,
 ) -> Waste:
     relation, tables = relation_of(neighbours), _tables(workload)
-    if stream_in(workload) is not None and workload.shape[0] > MOST:
+    if stream_in(workload) is not None and workload.shape[0] > MAX_ORDERED:
         raise InvalidInputError(
-            f"workload must have at most {MOST} queries in order: independent noise on each is made consistent on a "
-            f"matrix, got {workload.shape[0]}"
+            f"workload must have at most {MAX_ORDERED} queries in order: independent noise on each is made consistent on "
+            f"a matrix, got {workload.shape[0]}"
         )
     parts = _shares(shares, [*tables])
     variances = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmech.errors import InvalidInputError
 from dualmech.publishing.plans import PlanTerms
-from dualmech.solution import Solution
+from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 
 MOST_SENTENCES = 6  # most items with a sentence of their own, the dearest first
@@ -29,7 +29,7 @@ def prices_in_words(answer: Solution) -> tuple[str, ...]:
     >>> dm.prices_in_words(dm.fast.solve(dm.TotalVariance(dm.workloads.prefix(2))))[0]
     "Raising the weight of 'cells 0..1' by 1 % adds about 0.55 % to the total variance."
     """
-    terms = PlanTerms.of(answer)
+    terms = PlanTerms.of(require_solution(answer))
     if terms is None or terms.specification is None:
         return price_sentences(answer.problem, answer.prices)
     return price_sentences(answer.problem, answer.prices, terms.margin_tables, MOST_TABLES)

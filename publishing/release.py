@@ -23,6 +23,7 @@ from dualmech.publishing.combining import PlanAfter, mechanism_of
 from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.derived import require_derivable
 from dualmech.publishing.drawing import Drawn, Measured
+from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import (
     Publication,
@@ -104,7 +105,7 @@ def release(
     require_no_seed(refused)
     stated = getattr(getattr(mechanism, "problem", mechanism), "workload", None) if workload is None else workload
     if getattr(stated, "domain", None) is not None:
-        known = specification_of(getattr(mechanism, "terms", None))
+        known = specification_of(PlanTerms.of(mechanism) if isinstance(mechanism, Solution) else None)
         check_columns(read_as(records, records_of(known)), stated)  # before any work
     return plan_release(mechanism, workload=workload, rho=rho, after=after).draw(records, allow_empty=allow_empty)
 

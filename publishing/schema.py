@@ -149,7 +149,7 @@ class Schema(Domain):
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
 
     def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
-        return asked_of(self.attributes[axis], ask, alone)
+        return asked_of(self.attribute(axis), ask, validate.boolean(alone=alone))
 
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.files.reading import errors_naming, read_toml
 from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation, canonical
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.protection import reachable
 from dualmech.publishing import derived
 from dualmech.publishing.asking import asked_of
 from dualmech.publishing.persons import Bound
@@ -281,35 +281,6 @@ class Specification:
                 "caps, cost, neighbours), or dualmech solve"
             )
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
-
-
-def reachable(workload: Workload, neighbours: object) -> Any:
-    """Return neighbours that a workload takes and that protect all who were asked for, these themselves if it can be.
-
-    Where contributions of k records to each of l values are not taken, ``K ≥ k l / m`` records to each of m ≤ l values
-    protect as many, and cost more (Theorem 3a of ``docs/theorems.md``).
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> asked = dm.workloads.marginals({"month": 12, "sex": 2, "age": 74}, ways=(1, 2))
-    >>> str(reachable(asked, dm.neighbours.Relation.of("contributions:month:2:3")))
-    'contributions:month:3:2'
-    """
-    if (
-        not isinstance(neighbours, Contributions)
-        or workload.domain is None
-        or neighbours.attribute not in workload.domain.names
-    ):
-        return neighbours
-    (axis,) = workload.domain.axes([neighbours.attribute])
-    groups = min(neighbours.groups, workload.domain.shape[axis])
-    for m in range(groups, 0, -1):  # first as asked, in no more values than there are
-        candidate = Contributions(-(-neighbours.members * groups // m), neighbours.attribute, m)
-        with contextlib.suppress(InvalidInputError):
-            FitnessForUse(workload, 1.0, neighbours=candidate)
-            return candidate
-    return neighbours
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:

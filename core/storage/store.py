@@ -298,7 +298,6 @@ CAUSAL: dict[str, Callable[..., CausalMechanism]] = {
 """What makes a causal strategy of its parts, by the name of its form."""
 
 KINDS: dict[str, str | Callable[..., Any]] = {
-    "PlanTerms": "dualmech.publishing.plans:PlanTerms",
     "Workload": _plain_made,
     "MarginalWorkload": lambda **parts: MarginalWorkload(*_sets_made(True, parts)),
     "UnionWorkload": _union_made,
@@ -320,6 +319,7 @@ KINDS: dict[str, str | Callable[..., Any]] = {
             *(BasedPoint, StreamPoint, HardLimits),
         )
     },
+    "PlanTerms": "dualmech.publishing.plans:PlanTerms",
 }
 """What makes an object of its parts, or its place, by the name of its class: nothing else is ever made of a file."""
 

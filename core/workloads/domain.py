@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.validate import Array, composed, index, sequence, shown, size
+from dualmech.validate import Array, boolean, composed, index, instance, sequence, shown, size
 
 if TYPE_CHECKING:
     from dualmech.workloads.base import Workload
@@ -121,17 +121,21 @@ class Domain:
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Domain:
         """Return the attributes of several domains, one after another."""
-        return cls([pair for domain in domains for pair in domain.sizes])
+        known = [
+            instance(Domain, **{f"domains[{place}]": domain}) for place, domain in enumerate(sequence(domains=domains))
+        ]
+        return cls([pair for domain in known for pair in domain.sizes])
 
     def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
         """Return the queries on an attribute that words, values or named rows stand for; None for its values.
 
         `alone` says that a table asks of no other attribute. A domain has codes alone; a `dualmech.Schema` knows more.
         """
-        if ask == "values":
+        axis, _ = index(len(self.sizes), axis=axis), boolean(alone=alone)
+        if isinstance(ask, str) and ask == "values":
             return None
         raise InvalidInputError(
-            f"queries on {self.names[axis]!r} must be a workload, None or 'values', got {shown(ask)}: other words and "
+            f"ask of {self.names[axis]!r} must be a workload, None or 'values', got {shown(ask)}: other words and "
             f"values are those of a dualmech.Schema"
         )
 

@@ -12,8 +12,8 @@ from commanded import run_wide as run
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck import leaderboard, library
+from dualmech.problems.protection import reachable
 from dualmech.publishing.published import published_tables
-from dualmech.publishing.specification import reachable
 
 PEOPLE = {"age": {"from": 17, "to": 21}, "sex": ["f", "m"], "hours": {"bins": [0, 20, 40, 60], "missing": "?"}}
 

@@ -17,7 +17,6 @@ from dualmech.command import options
 from dualmech.command.options import UsageError
 from dualmech.command.request import Request
 from dualmech.problems.limits import HardLimits
-from dualmech.publishing.plans import PlanTerms
 
 ASKED = """title = "Ages | sexes"
 date = 2026-11-24
@@ -106,7 +105,7 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
     asked = dm.Specification.read(folder / "asked.toml")
     best = crosscheck.capped(asked.workload, asked.targets, asked.caps, asked.cost or 0.0)
     answer = dm.load(path)
-    certificate = answer.limits.certificate(answer.problem, answer.certificate)
+    certificate = answer.metadata["limits"].certificate(answer.problem, answer.certificate)
     assert certificate == best.certificate and certificate.certifies(1e-6)
     for command in ("judge", "explain"):
         text = run(command, path).output
@@ -116,10 +115,10 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
     assert above.is_of(answer.problem) and above.upper <= 2 * accounting.squared_cost_from_rho("1/10")
     assert (
         asked.cost is not None
-        and below.is_of(answer.limits.below(answer.problem))
+        and below.is_of(answer.metadata["limits"].below(answer.problem))
         and float(below.lower) >= asked.cost * (1 - 1e-9)
     )
-    limits = answer.limits
+    limits = answer.metadata["limits"]
     for name, words in (("proof", f"at most {limits.high:.9g}."), ("proof.below", f"at least {limits.low:.9g}.")):
         said = run("verify", folder / f"{name}.json", folder / "asked.toml")
         assert said.exit_code == 0 and f"targets that are not hard is {words}" in said.output
@@ -130,7 +129,7 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
 
 def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
     answer = dm.load(plan(folder, 'rho = "1/10"', "hard = true"))
-    limits: HardLimits = answer.limits
+    limits: HardLimits = answer.metadata["limits"]
     for low, cost in ((limits.low * 1.01, limits.cost), (limits.low, limits.cost * 0.9), (limits.low, limits.cost * 2)):
         claimed = HardLimits(limits.names, limits.held, cost, low, limits.high * 1.1, limits.dual)
         assert not claimed.certificate(answer.problem, answer.certificate).certifies(1e-2)
@@ -140,7 +139,7 @@ def test_a_file_that_claims_another_factor_is_found_out(folder: Path) -> None:
 
 def test_a_plan_keeps_the_specification_whole(folder: Path) -> None:
     changed = ("--rho", "1/20", "--cap", "ages=33", "--neighbours", "add-remove:2", "--delta", "1e-7")
-    asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).terms.specification)
+    asked = dm.Specification.of_json(dm.load(plan(folder, "", "", *changed)).metadata["specification"])
     assert (str(asked.rho), str(asked.neighbours), asked.level) == ("1/20", "add-remove:2", 0.9)
     assert (asked.title, asked.date, set(asked.caps)) == ("Ages | sexes", "2026-11-24", {"ages"})
     assert dm.Specification.of_json(asked.to_json()).workload == dm.Specification.read(folder / "asked.toml").workload
@@ -190,7 +189,7 @@ def test_what_is_spent_is_what_a_release_draws(folder: Path) -> None:
 
 def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
     answer = dm.load(plan(folder, 'rho = "1/10"'))
-    dear = dm.solution.retold(answer, terms=PlanTerms(rho="1/100"))
+    dear = dm.solution.retold(answer, metadata={"rho": "1/100"})
     with pytest.raises(dm.errors.InvalidInputError, match="more than the 0.01 allowed"):
         dm.plan_release(dear)
     assert dm.plan_release(dear, rho=1).rho > 1 / 100

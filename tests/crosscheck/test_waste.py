@@ -231,6 +231,6 @@ class TestCommand:
 
 
 def test_of_many_queries_in_order_is_refused_before_any_work() -> None:
-    asked = dm.workloads.union({"day": 4096}, {"by day": {"day": "prefixes"}})
+    asked = dm.workloads.union(dm.Schema({"day": 4096}), {"by day": {"day": "prefixes"}})
     with pytest.raises(dm.errors.InvalidInputError, match="at most 2048 queries in order"):
         crosscheck.waste(asked, rho=0.1)

@@ -252,7 +252,10 @@ class World:
             },
             "ChainStage": {"mechanism": 1},
             "Decomposition": {"common_answers": np.ones(2), "residual_answers": np.ones(2), "rng": 1},
-            "Domain": {"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},
+            "Domain": {
+                **{"axis": 0, "attributes": ["age"], "codes": {"age": 1, "sex": 1}},
+                **{"ask": "values", "alone": False, "domains": [union.domain]},
+            },
             **{
                 f"{kind}.save": {"path": written}
                 for kind in (
@@ -317,6 +320,7 @@ class World:
             "SignalToNoise": {"answers": [3.0, 4.0]},
             "SignalToNoiseRule": {"stage": 0, "answers": np.ones((3, 2))},
             "Solution": {"path": written, "other": self.solution},
+            "prices_in_words": {"answer": self.solution},
             **dict.fromkeys(
                 ("Relation", "Contributions", "ReplaceWithin"),
                 {"other": dm.neighbours.Relation(), "queries": self.prefix, "attribute": "age", "size": 4},
