@@ -224,8 +224,8 @@ def _of_practice(
     relation, tables = relation_of(neighbours), _tables(workload)
     if stream_in(workload) is not None and workload.shape[0] > MAX_ORDERED:
         raise InvalidInputError(
-            f"workload must have at most {MAX_ORDERED} queries in order: independent noise on each is made consistent on "
-            f"a matrix, got {workload.shape[0]}"
+            f"workload must have at most {MAX_ORDERED} queries in order: independent noise on each is made consistent "
+            f"on a matrix, got {workload.shape[0]}"
         )
     parts = _shares(shares, [*tables])
     variances = {}

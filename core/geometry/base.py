@@ -263,10 +263,6 @@ def decompositions(rank: int, rows: int) -> float:
     return 180.0 * rank**3 + 16.0 * rows * rank**2
 
 
-DenseBuilder = Callable[[Workload, Array, Matrix | None], "Geometry"]
-"""Makes the dense geometry of a workload, its numbers, one per query, and a matrix of neighbours."""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A workload, its numbers and its neighbours: the request for a geometry."""
@@ -274,8 +270,8 @@ class Request:
     workload: Workload
     values: object  # targets or weights
     name: str  # ``targets`` or ``weights``
-    dense: DenseBuilder
-    neighbours: Relation | Matrix | None  # a matrix of differences for dense geometries alone
+    basis: npt.ArrayLike | None  # for dense geometries alone, as is a matrix of neighbours
+    neighbours: Relation | Matrix | None
     named: bool  # whether the geometry was asked for by its name
     most: float = math.inf  # operations that the best geometry so far takes
 

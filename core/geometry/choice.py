@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+import numpy.typing as npt
+
 from dualmech import geometry as modules  # each is loaded when its geometry is first asked
 from dualmech import validate
 from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import KINDS, DenseBuilder, Geometry, Offer, Request
+from dualmech.geometry.base import KINDS, Geometry, Offer, Request
 from dualmech.geometry.moves import bound_words, on_matrix
 from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
 from dualmech.workloads import numbers
@@ -37,8 +39,7 @@ def choose(
     values: object,
     name: str,
     geometry: str | Geometry,
-    dense: DenseBuilder,
-    basis: object = None,
+    basis: npt.ArrayLike | None = None,
     neighbours: object = None,
 ) -> tuple[Geometry, object]:
     """Return a geometry for a workload and its numbers, and the numbers, one for each of the geometry's items.
@@ -50,12 +51,10 @@ def choose(
     ----------
     workload : Workload
         The workload to hold.
-    given : number, array, mapping, Series or ByFactor
+    values : number, array, mapping, Series or ByFactor
         Targets or weights, called `name`.
     geometry : str or Geometry
         One of `KINDS`, or a geometry of this workload that was made before.
-    dense : callable
-        The function that makes a dense geometry.
     basis, neighbours
         The user's arguments: only dense geometries take a basis and a matrix of neighbours; blocks also take a rule of
         neighbours, such as ``replace``.
@@ -77,7 +76,7 @@ def choose(
     if basis is not None or (neighbours is not None and relation is None):
         kind = on_matrix(checked, kind, neighbours if relation is None else None)
     moves = neighbours if relation is None else None if relation == ADD_REMOVE else relation
-    request = Request(checked, values, name, dense, moves, kind != "auto")
+    request = Request(checked, values, name, basis, moves, kind != "auto")
     if kind == "auto":
         return _cheapest(request).take()
     by_name = {geometry.name: geometry for geometry in geometries()}

@@ -195,6 +195,18 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return self.workload.dense() if self.factor is None else self.factor
 
     @classmethod
+    def of_numbers(cls, request: Request, per_query: Array, neighbours: Matrix | None) -> Dense:
+        """Return the geometry of the queries whose numbers are not 0, which targets never are.
+
+        A basis may have redundant rows where there are targets.
+        """
+        workload = request.workload
+        if np.any(per_query == 0) and not np.any(per_query[workload.row_norms() > 0]):
+            raise InvalidInputError("weights must be positive on at least one query that is not all zero")
+        rows = workload if np.all(per_query) else workload.select(np.flatnonzero(per_query))
+        return cls.of(rows, request.basis, neighbours, redundant=request.name == "targets")
+
+    @classmethod
     def offer(cls, request: Request) -> Offer:
         workload, relation = request.workload, request.neighbours
         queries, cells = workload.shape
@@ -211,7 +223,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         def take() -> tuple[Geometry, Array]:
             per_query = numbers.by_query_or_table(workload, request.values, request.name)
             moves = relation.matrix(cells, workload.domain) if isinstance(relation, Relation) else relation
-            return request.dense(workload, per_query, moves), per_query
+            return cls.of_numbers(request, per_query, moves), per_query
 
         return Offer(SET_UP + decompositions(rank, queries + pairs - rank), take)
 

@@ -82,9 +82,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
         def take() -> tuple[Geometry, Array]:
             per_query = given_numbers.by_query_or_table(workload, request.values, request.name)
-            dense = request.dense(workload, per_query, None)
-            assert isinstance(dense, Dense)
-            return cls(dense, rule, phases), per_query
+            return cls(Dense.of_numbers(request, per_query, None), rule, phases), per_query
 
         if rule.parts == "signs" or rule.at_least:  # proves an interval only
             return Offer(SIGNS, take)

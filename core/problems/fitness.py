@@ -16,7 +16,6 @@ from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
-from dualmech.geometry.dense import Dense
 from dualmech.geometry.moves import changes_between
 from dualmech.geometry.weights import FitnessDual
 from dualmech.geometry.words import costs_over, variances_over
@@ -112,10 +111,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(workload: Workload, _: Array, moves: object) -> Dense:
-            return Dense.of(workload, basis, moves, redundant=True)
-
-        chosen, numbers = choose(workload, targets, "targets", geometry, dense, basis, neighbours)
+        chosen, numbers = choose(workload, targets, "targets", geometry, basis, neighbours)
         set_parts(self, workload=workload, targets=numbers, geometry=chosen)
 
     def in_numbers(self) -> dict[str, object]:

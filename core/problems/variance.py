@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.certificate import Certificate, with_reasons
-from dualmech.errors import InvalidInputError
 from dualmech.geometry.base import Geometry, Index
 from dualmech.geometry.choice import choose
-from dualmech.geometry.dense import Dense
 from dualmech.geometry.weights import VarianceDual
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
@@ -100,14 +98,8 @@ class TotalVariance(OnGeometry[VarianceDual]):
         *,
         geometry: str | Geometry = "auto",
     ) -> None:
-        def dense(whole: Workload, numbers: Array, moves: object) -> Dense:
-            if np.any(numbers == 0) and not np.any(numbers[whole.row_norms() > 0]):
-                raise InvalidInputError("weights must be positive on at least one query that is not all zero")
-            rows = whole if np.all(numbers) else whole.select(np.flatnonzero(numbers))
-            return Dense.of(rows, basis, moves)
-
         values = 1.0 if weights is None else weights
-        chosen, numbers = choose(workload, values, "weights", geometry, dense, basis, neighbours)
+        chosen, numbers = choose(workload, values, "weights", geometry, basis, neighbours)
         set_parts(self, workload=workload, weights=numbers, geometry=chosen)
 
     def in_numbers(self) -> dict[str, object]:
