@@ -31,39 +31,29 @@ BEGIN_ANEW = ("product", "split")
 
 
 def solve_on_geometry(
-    problem: FitnessForUse | TotalVariance,
+    problem: FitnessForUse | PrivacyFirst | TotalVariance,
     limits: loop.Limits,
     *,
     method: str = "auto",
     start: Solution | None = None,
     orbits: object = None,
 ) -> Solution:
-    """Solve fitness for use (Problem 1) or total variance with the solver of its geometry.
+    """Solve the problem with the solver of its geometry.
 
     Raises `InvalidInputError` for an option that the geometry has no use for.
     """
+    options: dict[str, Any] = {"start": start, "orbits": orbits}
+    options = {name: value for name, value in options.items() if value is not None}
+    if isinstance(problem, PrivacyFirst):
+        return by_accuracy_first(problem, limits, partial(solve_on_geometry, method=method, **options))
     geometry = problem.geometry
     check_orbits(geometry, orbits)
     if start is not None and geometry.name in BEGIN_ANEW:
         raise InvalidInputError(f"start is not for geometry {geometry.name!r}, whose solver begins anew")
-    options = {name: value for name, value in {"start": start, "orbits": orbits}.items() if value is not None}
     if isinstance(problem, FitnessForUse) and getattr(geometry, "redundant_rows", False):
         return _approached(problem, limits, method=method, **options)
-    solver: Callable[..., Solution] = pkgutil.resolve_name(REDUCTIONS[type(geometry).__name__])
-    return solver(problem, limits, method=method, **options)
-
-
-def solve_privacy_first(
-    problem: PrivacyFirst,
-    limits: loop.Limits,
-    *,
-    method: str = "auto",
-    start: Solution | None = None,
-    orbits: object = None,
-) -> Solution:
-    """Solve Problem 2 with the solver of its geometry."""
-    solver = partial(solve_on_geometry, method=method, start=start, orbits=orbits)
-    return by_accuracy_first(problem, limits, solver)
+    ascend: Callable[..., Solution] = pkgutil.resolve_name(REDUCTIONS[type(geometry).__name__])
+    return ascend(problem, limits, method=method, **options)
 
 
 def by_accuracy_first(problem: PrivacyFirst, limits: loop.Limits, solver: Callable[..., Solution]) -> Solution:

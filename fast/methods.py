@@ -16,7 +16,7 @@ from dualmech.solution import Solution
 
 FAMILY_SOLVERS: dict[str, str | Callable[..., Solution]] = {
     "FitnessForUse": "dualmech.fast.fitness:solve_on_geometry",
-    "PrivacyFirst": "dualmech.fast.fitness:solve_privacy_first",
+    "PrivacyFirst": "dualmech.fast.fitness:solve_on_geometry",
     "TotalVariance": "dualmech.fast.fitness:solve_on_geometry",
     "SoftmaxFitness": "dualmech.fast.softmax.smoothed:solve_softmax",
     "QueryWeighting": "dualmech.fast.weighting:solve_weighting",

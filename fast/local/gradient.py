@@ -38,7 +38,6 @@ NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 PROVES_NOTHING = "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
 
-
 Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
 """The start of a descent: a strategy Q (m, n), or an object that holds one."""
 
@@ -88,7 +87,7 @@ class ProjectedGradient(Method):
         first = None if start is None else _start_strategy(problem, start)
         began = time.perf_counter()
         with np.errstate(all="ignore"):
-            strategy, log = self.descend(problem, limits, first, validate.generator(rng=self.rng))
+            strategy, log = self.descend(problem, limits, first)
             seconds = time.perf_counter() - began
             strategies = (strategy,) if first is None else (strategy, first)
             feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
@@ -108,7 +107,7 @@ class ProjectedGradient(Method):
             )
 
     def descend(
-        self, problem: LocalStrategy, limits: loop.Limits, start: Array | None, rng: np.random.Generator
+        self, problem: LocalStrategy, limits: loop.Limits, start: Array | None = None
     ) -> tuple[Array, DescentLog]:
         """Return the best strategy of the descent, and its log; the length of its steps is found by trial."""
         gram = problem.root.T @ problem.root
@@ -116,7 +115,8 @@ class ProjectedGradient(Method):
         growth = float(np.exp(problem.epsilon))
         program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, self.published)
         if start is None:
-            first = random_start(program, self.outputs or OUTPUTS * problem.user_types, rng)
+            outputs = self.outputs or OUTPUTS * problem.user_types
+            first = random_start(program, outputs, validate.generator(rng=self.rng))
         else:
             first = own_start(program, start)
         first = _begun(program, first)

@@ -297,7 +297,7 @@ def _with_descent(
 ) -> PatternPoint:
     """Add the heaviest patterns that gradient descent finds, where W leaves directions out that drawn sets do not."""
     share, size = replace(limits, deadline=limits.deadline.after(SHORT)), len(frame.share)
-    strategy, _ = ProjectedGradient().descend(problem, share, None, rng)
+    strategy, _ = ProjectedGradient(rng=rng).descend(problem, share)
     weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
     sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
     weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]
