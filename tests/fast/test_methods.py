@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 
 import dualmech as dm
-from dualmech import fast
+from dualmech import fast, geometry
 from dualmech.fast import methods, solving
 from dualmech.fast.engine import loop
+from dualmech.fast.reductions import REDUCTIONS
+from dualmech.geometry.base import KINDS
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
 
@@ -172,3 +176,13 @@ def test_a_method_without_an_algorithm_says_so() -> None:
 
 def test_a_method_solves_by_itself() -> None:
     assert fast.Newton().solve(PROBLEM, loop.Limits(1e-6)) == fast.solve(PROBLEM, method="newton")
+
+
+def test_every_geometry_has_a_reduction_and_every_family_a_solver() -> None:
+    modules = [
+        importlib.import_module(f"dualmech.geometry.{info.name}") for info in pkgutil.iter_modules(geometry.__path__)
+    ]
+    classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    assert {kind.__name__ for kind in classes if getattr(kind, "name", "") in KINDS} == {*REDUCTIONS}
+    for place in (*REDUCTIONS.values(), *methods.FAMILY_SOLVERS.values()):
+        assert isinstance(place, str) and callable(pkgutil.resolve_name(place))
