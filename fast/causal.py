@@ -154,12 +154,10 @@ def _weights(problem: Any, limits: Limits) -> Any:
     from dualmech.fast.reductions.epoch_stream import drawn_out_weights  # few problems are as long
     from dualmech.geometry.epoch_stream import EpochStream
 
+    stated = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
     if isinstance(problem.geometry, EpochStream):
-        stated = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
         return drawn_out_weights(stated, limits)[0]
-    total = isinstance(problem, TotalVariance)
-    solver: Any = fitness.solve_variance if total else fitness.solve_fitness
-    return solver(problem, limits).dual
+    return fitness.solve_on_geometry(stated, limits).dual
 
 
 def _rule(problem: Any) -> Participation | None:

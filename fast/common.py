@@ -15,7 +15,7 @@ from dualmech import linalg, validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.methods import AUTO, Auto, ClosedForm, Method
+from dualmech.fast.methods import Method
 from dualmech.linalg import EPS
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import CommonDual, CommonMechanism
@@ -233,11 +233,11 @@ TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and r
 
 
 def solve_common(
-    problem: CommonMechanism, limits: loop.Limits, *, method: Method = AUTO, start: Solution | None = None
+    problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     chosen = _choose_method(problem, method)
-    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method.name}")
+    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
     began = time.perf_counter()
     if problem.trivial:
         nothing = np.zeros(problem.bounds.shape)
@@ -270,6 +270,19 @@ def solve_common(
         iterations=longest.iterations,
         history=longest.history,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedForm(Method):
+    """The optimum of two mechanisms in closed form."""
+
+    name = "closed_form"
+    problems = ("CommonMechanism",)
+
+    def solve(self, problem: CommonMechanism, limits: loop.Limits, *, start: Solution | None = None) -> Solution:
+        if (count := len(problem.bounds)) > 2:
+            raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
+        return solve_common(problem, limits, method=self.name, start=start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,11 +479,9 @@ CLOSED_FORMS = {"trace": closed_form, "volume": volume_of_two}
 """By criterion, the optimum of two."""
 
 
-def _choose_method(problem: CommonMechanism, method: Method) -> str:
+def _choose_method(problem: CommonMechanism, method: str) -> str:
     count, iterative = len(problem.bounds), "fixed_point" if problem.criterion == "trace" else "newton"
-    if isinstance(method, ClosedForm) and count > 2:
-        raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
-    chosen = ("closed_form" if count == 2 else iterative) if isinstance(method, Auto) else method.name
+    chosen = ("closed_form" if count == 2 else iterative) if method == "auto" else method
     if chosen not in ("closed_form", iterative):
         raise InvalidInputError(f"method {chosen} is not for criterion {problem.criterion!r}, whose is {iterative}")
     largest = max((part.stop - part.start for part in problem.slices), default=0)

@@ -1,17 +1,18 @@
-"""A custom method at work: the problem judges every step, the best point and weights are kept, the limits hold."""
+"""Custom methods: the problem judges every step, the best point and weights are kept, the limits hold."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from dualmech import validate
 from dualmech.errors import BackendError, DualmechError, InputTypeError, InvalidInputError, first_line
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.methods import Custom
+from dualmech.fast.methods import METHODS, REGISTERED, Method, family_solver
 from dualmech.immutable import apart
 from dualmech.problems.base import Problem
 from dualmech.progress import Progress, Status, seconds_left
@@ -48,56 +49,112 @@ class Best:
             self.dual, self.bound = weights, certificate.lower_bound + certificate.offset
 
 
-def follow(problem: Problem, limits: Limits, method: Custom, some_dual: Callable[[], object]) -> Solution:
-    """Follow a user's method until its best is proven, or a limit is reached, and let the problem judge it.
+Function: TypeAlias = Callable[[Any], Any]
+"""It takes a problem and returns a point, or a pair of a point and dual weights, or yields such items."""
 
-    `some_dual` finds dual weights where the method gives none.
-    Raises `BackendError` where the method fails with an error that is not the library's.
-    """
-    began, best, history = time.perf_counter(), Best(), list[Progress]()
-    steps = _steps(problem, method)
-    reason, count = Status.GIVEN, 0
-    for count, step in enumerate(steps, 1):
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Custom(Method):
+    """A user's function that solves problems, under a name of its own."""
+
+    name: str  # type: ignore[misc]
+    problems: tuple[str, ...] = ("Problem",)  # type: ignore[misc]
+    function: Function = field(kw_only=True)
+
+    def check_option(self, problem: object, option: str) -> None:
+        raise InputTypeError(f"option {option!r} is not for a custom method, {self.name}")
+
+    def solve(self, problem: Problem, limits: Limits) -> Solution:
+        """Follow the function until its best is proven, or a limit is reached, and let the problem judge it.
+
+        If the function gives no dual weights, the family's default solver finds some.
+        Raises `BackendError` if the function fails with an error that is not the library's.
+        """
+        began, best, history = time.perf_counter(), Best(), list[Progress]()
+        steps = self._steps(problem)
+        reason, count = Status.GIVEN, 0
+        for count, step in enumerate(steps, 1):
+            try:
+                with np.errstate(all="ignore"):
+                    best.take(problem, step, lambda: family_solver(problem)(problem, Limits(limits.tol)).dual)
+            except (InvalidInputError, InputTypeError):
+                if best.primal is None:
+                    raise
+                reason = Status.NON_FINITE
+                break
+            spent = time.perf_counter() - began
+            left = seconds_left(history, best.gap, limits.tol, spent)
+            history.append(Progress(count, best.objective, best.bound, best.gap, spent, left))
+            if limits.callback is not None:
+                limits.callback(history[-1])
+            if best.gap <= limits.tol:
+                break
+            if limits.deadline.passed or (limits.steps_given and count >= limits.max_iterations):
+                reason = Status.STEPS_EXHAUSTED
+                break
+        steps.close()
+        if best.primal is None:
+            raise InvalidInputError(f"method {self.name} must give at least one point, gave none")
+        return judged_solution(
+            problem,
+            best.primal,
+            best.dual,
+            tol=limits.tol,
+            otherwise=reason,
+            iterations=count,
+            seconds=time.perf_counter() - began,
+            solver=f"own:{self.name}",
+            history=tuple(history),
+        )
+
+    def _steps(self, problem: Problem) -> Generator[object, None, None]:
+        """Yield the function's items; an error becomes the method's failure, unless it is the library's own."""
         try:
-            with np.errstate(all="ignore"):
-                best.take(problem, step, some_dual)
-        except (InvalidInputError, InputTypeError):
-            if best.primal is None:
-                raise
-            reason = Status.NON_FINITE
-            break
-        spent = time.perf_counter() - began
-        left = seconds_left(history, best.gap, limits.tol, spent)
-        history.append(Progress(count, best.objective, best.bound, best.gap, spent, left))
-        if limits.callback is not None:
-            limits.callback(history[-1])
-        if best.gap <= limits.tol:
-            break
-        if limits.deadline.passed or (limits.steps_given and count >= limits.max_iterations):
-            reason = Status.STEPS_EXHAUSTED
-            break
-    steps.close()
-    if best.primal is None:
-        raise InvalidInputError(f"method {method.name} must give at least one point, gave none")
-    return judged_solution(
-        problem,
-        best.primal,
-        best.dual,
-        tol=limits.tol,
-        otherwise=reason,
-        iterations=count,
-        seconds=time.perf_counter() - began,
-        solver=f"own:{method.name}",
-        history=tuple(history),
-    )
+            iterates = self.function(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
+            yield from iterates if isinstance(iterates, Iterator) else (iterates,)
+        except DualmechError:
+            raise
+        except Exception as error:
+            raise BackendError(f"method {self.name} failed: {first_line(error)}") from error
 
 
-def _steps(problem: Problem, method: Custom) -> Generator[object, None, None]:
-    """Yield the items that a method gives; an error becomes the method's failure, unless it is the library's own."""
-    try:
-        iterates = method.function(apart(problem))  # the method gets a copy: the judge sees the problem unchanged
-        yield from iterates if isinstance(iterates, Iterator) else (iterates,)
-    except DualmechError:
-        raise
-    except Exception as error:
-        raise BackendError(f"method {method.name} failed: {first_line(error)}") from error
+def register(name: str, method: Function, problems: object = Problem) -> None:
+    """Give a function a name, by which ``fast.solve(problem, method=name)`` calls it in this process.
+
+    Raises `InvalidInputError` or `InputTypeError` for the name of one of the library's methods, an object that cannot
+    be called, or problems that are no classes of problems. A function that had the name before is replaced.
+
+    Parameters
+    ----------
+    name : str
+        The method's name.
+    method : callable
+        Takes a problem and returns a point, as `problem.as_primal` takes it (for noise on a dense geometry its
+        covariance on the basis), or a pair of a point and dual weights, or of a point and None; for a product always a
+        pair. A generator function yields them one after another: the best point and the best weights are kept, and the
+        generator is closed once they are proven within the tolerance or a limit is reached.
+    problems : class of problems, or tuple of them, default any
+        The problems that the method solves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> def independent(problem):
+    ...     return np.eye(len(problem.basis))
+    >>> fast.register("independent", independent, problems=dm.FitnessForUse)
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2)), method="independent", tol=0.6)
+    >>> answer.status.name, round(answer.objective, 6), answer.solver
+    ('CERTIFIED', 2.0, 'own:independent')
+    """
+    called = validate.text(name=name)
+    if not called.isidentifier() or called in METHODS:
+        raise InvalidInputError(f"name must be an identifier and none of {', '.join(METHODS)}, got {name!r}")
+    classes = problems if isinstance(problems, tuple) else (problems,)
+    if not classes or not all(isinstance(kind, type) and issubclass(kind, Problem) for kind in classes):
+        raise InputTypeError(
+            f"problems must be a class of problems, or a tuple of them, got {validate.shown(problems)}"
+        )
+    names = tuple(kind.__name__ for kind in classes)
+    REGISTERED[called] = Custom(called, names, function=validate.function(method=method))

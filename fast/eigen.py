@@ -216,7 +216,7 @@ def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | No
         start = verdict(problem.feasible(covariance), start.dual)
     if tol is None or start.status is Status.CERTIFIED:
         return start
-    best = fitness.solve_variance(problem, loop.Limits(tol), start=start)
+    best = fitness.solve_on_geometry(problem, loop.Limits(tol), start=start)
     return verdict(start.primal, best.dual) if best.lower_bound > start.lower_bound else start
 
 

@@ -23,7 +23,6 @@ from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.newton import conjugate_gradients
 from dualmech.fast.engine.orbits import DiagonalProgram, DiagonalSpectrum, OrbitProgram, OrbitSpectrum, Part
 from dualmech.fast.engine.spectrum import DenseRows, Spectrum
-from dualmech.fast.methods import AUTO, Method
 from dualmech.fast.reductions.blocks import BlockReduction
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.geometry.blocks import BlockPoint
@@ -532,7 +531,7 @@ class ReuseReduction:
     row_by_row: ascent.ReducedProblem  # the relaxation in which each row of the release is a query with a target of 1
 
 
-def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
+def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     known = problem.release_alone()
     if known is not None:
@@ -542,7 +541,7 @@ def solve_reuse(problem: ReuseFitness, limits: loop.Limits, *, method: Method = 
     earlier = problem.known
     reduction = _on_blocks(problem, earlier) if isinstance(earlier, ReleasedBlocks) else _on_rows(problem)
     if all(len(part.release) <= 1 for part in reduction.program.parts):
-        return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method.name)
+        return ascent.ascend(lambda _: reduction.row_by_row, problem, limits, method=method)
     with np.errstate(all="ignore"):
         return _by_newton(problem, reduction, limits)
 

@@ -1,22 +1,20 @@
-"""`dualmech.fast.solve`: which solver a family has, and what it is called with."""
+"""`dualmech.fast.solve`: its options checked, its method found, its answer judged."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
+from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.fast import custom, methods
 from dualmech.fast.engine.loop import Limits
-from dualmech.fast.engine.precision import no_worse_than_looser
-from dualmech.fast.methods import Auto, Custom, FixedPoint, Method, Newton
+from dualmech.fast.methods import FAMILY_SOLVERS, METHODS, REGISTERED, Method, by_name, method_class
 from dualmech.problems.base import Problem
 from dualmech.progress import Callback
 from dualmech.solution import Solution, require_solution, warn_if_uncertified
@@ -27,43 +25,6 @@ if TYPE_CHECKING:
     from dualmech.geometry.orbits import Orbits
     from dualmech.mechanisms.local import LocalMechanism
 
-
-@dataclass(frozen=True, slots=True)
-class Solver:
-    """A solver, called with a problem, the `Limits` and a method; whether it takes a start, and symmetries.
-
-    `aims`: whether its steps depend on the tolerance, so that one beyond double precision can end in a worse answer.
-    """
-
-    place: str | Callable[..., Solution]  # a function, or its place, by which it is loaded when it is first called
-    starts: bool = False
-    ties: bool = False
-    aims: bool = False
-
-    @property
-    def run(self) -> Callable[..., Solution]:
-        """The function that solves."""
-        function: Callable[..., Solution]
-        function = pkgutil.resolve_name(self.place) if isinstance(self.place, str) else self.place
-        return function
-
-
-SOLVERS = {
-    "FitnessForUse": Solver("dualmech.fast.fitness:solve_fitness", starts=True, ties=True, aims=True),
-    "PrivacyFirst": Solver("dualmech.fast.fitness:solve_fitness", starts=True, ties=True, aims=True),
-    "TotalVariance": Solver("dualmech.fast.fitness:solve_variance", starts=True, ties=True, aims=True),
-    "SoftmaxFitness": Solver("dualmech.fast.softmax.smoothed:solve_softmax", starts=True),
-    "QueryWeighting": Solver("dualmech.fast.weighting:solve_weighting"),
-    "CommonMechanism": Solver("dualmech.fast.common:solve_common", starts=True),
-    "ReuseFitness": Solver("dualmech.fast.reuse:solve_reuse", aims=True),
-    "LocalProjection": Solver("dualmech.fast.local.estimate:solve_projection"),
-    "NonnegativeEstimate": Solver("dualmech.fast.local.estimate:solve_estimate"),
-    "LocalStrategy": Solver("dualmech.fast.local.strategy:solve_strategy", starts=True),
-}
-"""The solver of each family of problems, by the name of its class."""
-
-TIGHT = ("dense", "blocks", "stream", "product")
-"""Geometries whose gap vanishes at the optimum, but for rounding; others have an interval that no tolerance narrows."""
 
 Dual = TypeVar("Dual")
 Made = TypeVar("Made")
@@ -81,9 +42,9 @@ def _unknown_options_refused(function: Callable[P, R]) -> Callable[P, R]:
             if name not in known and name != "problem":
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                owners = [*methods.owners(name)]
+                owners = [kind for kind in map(method_class, METHODS) if name in {field.name for field in fields(kind)}]
                 if owners:
-                    hint = f"; it is an option of a method: {' or '.join(f'fast.{owner}' for owner in owners)}"
+                    hint = f"; it is an option of a method: {' or '.join(f'fast.{kind.__name__}' for kind in owners)}"
                 raise InputTypeError(f"solve has no option {name!r}, it has {', '.join(known)}{hint}")
         return function(*arguments, **options)
 
@@ -169,44 +130,53 @@ def solve(
     >>> round(fast.solve(dm.LocalStrategy(dm.workloads.prefix(8), epsilon=1.0)).objective, 2)
     220.25
     """
-    solver = SOLVERS.get(type(problem).__name__)
-    if solver is None or not isinstance(problem, Problem):
-        known = ", ".join(SOLVERS)
+    if type(problem).__name__ not in FAMILY_SOLVERS or not isinstance(problem, Problem):
+        known = ", ".join(FAMILY_SOLVERS)
         raise InputTypeError(f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}")
-    chosen = methods.method_for(problem, method)
-    named_method: dict[str, object] = {} if isinstance(chosen, Auto) else {"method": chosen}
-    if start is not None:
-        _check_start(problem, solver, chosen, start)
-        named_method["start"] = start
-    if orbits is not None:
-        if not solver.ties or isinstance(chosen, Custom):
-            raise InputTypeError(f"option 'orbits' is not for {_whom(problem, chosen)}")
-        named_method["orbits"] = orbits
+    solver = method_for(problem, method)
+    options = {name: value for name, value in {"start": start, "orbits": orbits}.items() if value is not None}
+    for name in options:
+        solver.check_option(problem, name)
+    _check_start(problem, start)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
     with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
-        limits = replace(limits, callback=tell)
-        if isinstance(chosen, Custom):
-            answer = custom.follow(problem, limits, chosen, lambda: solver.run(problem, Limits.validated(tol)).dual)
-        elif solver.aims and isinstance(chosen, Auto | FixedPoint | Newton) and _geometry(problem) in TIGHT:
-            answer = no_worse_than_looser(lambda within: solver.run(problem, within, **named_method), limits)
-        else:
-            answer = solver.run(problem, limits, **named_method)
+        answer = solver.solve(problem, replace(limits, callback=tell), **options)
     return warn_if_uncertified(answer, stacklevel=4)  # above the check of keywords
 
 
-def _check_start(problem: object, solver: Solver, method: Method, start: object) -> None:
-    """Refuse a start that the method cannot begin with, and a solution on a geometry with other weights."""
-    if not solver.starts or isinstance(method, Custom):
-        raise InputTypeError(f"option 'start' is not for {_whom(problem, method)}")
+def method_for(problem: object, method: object) -> Method:
+    """Return the method of a name, or a method or a function as it is given; refuse one that is for other problems."""
+    if isinstance(method, str):
+        names = [*METHODS, *REGISTERED]
+        if method not in names or not by_name(method).takes(problem):
+            if method in REGISTERED:
+                classes = ", ".join(REGISTERED[method].problems)
+                raise InputTypeError(f"method {method!r} is registered for {classes}, got a {type(problem).__name__}")
+            validate.choice([name for name in names if by_name(name).takes(problem)], method=method)
+        return by_name(method)
+    if not isinstance(method, Method):
+        if not callable(method):
+            raise InputTypeError(
+                f"method must be a name, a method of dualmech.fast or a function of the problem, "
+                f"got {type(method).__name__}"
+            )
+        from dualmech.fast.custom import Custom  # few methods are custom
+
+        return Custom(str(getattr(method, "__name__", type(method).__name__)), function=method)
+    if not method.takes(problem):
+        raise InputTypeError(
+            f"method {method.name!r} is for {', '.join(method.problems)}, got a {type(problem).__name__}"
+        )
+    return method
+
+
+def _check_start(problem: object, start: object) -> None:
+    """Refuse a solution on a geometry with other weights."""
     here = _geometry(problem)
-    there = _geometry(require_solution(start, "start").problem) if here else ""
+    there = _geometry(require_solution(start, "start").problem) if here and start is not None else ""
     # On a matrix and on a stream the weights are the same.
     if there and here != there and {here, there} != {"dense", "stream"}:
         raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
-
-
-def _whom(problem: object, method: Method) -> str:
-    return f"a custom method, {method.name}" if isinstance(method, Custom) else type(problem).__name__
 
 
 def _geometry(problem: object) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.fast.engine import interior_point, loop
-from dualmech.fast.methods import AUTO, Method
 from dualmech.problems.design import SineDesign
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Progress, Status
@@ -168,9 +167,9 @@ Finder = Callable[[Array, Array, int, loop.Limits], Found]
 """Takes costs (k,), sensitivities (k, s), the power and the limits to weights."""
 
 
-def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
+def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    return run(problem, best, limits, f"fast:{method.name}")
+    return run(problem, best, limits, f"fast:{method}")
 
 
 def run(problem: QueryWeighting, find: Finder, limits: loop.Limits, solver: str, message: str = "") -> Solution:

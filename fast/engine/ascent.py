@@ -164,8 +164,11 @@ def ascend(
     with np.errstate(all="ignore"):
         reduced = reduce(problem)
         program = reduced.reduction.program
-        near = reduced.approach(limits) if start is None and method != "fixed_point" else None
-        answer = _run(reduced, limits, method, near or _begin(program, method, _first_weights(reduced, start)))
+        first: Any = reduced.approach(limits) if start is None and method != "fixed_point" else None
+        if first is None:
+            point = program.at(_first_weights(reduced, start))
+            first = newton.start(point) if method == "newton" else FixedPointState(point)
+        answer = _run(reduced, limits, method, first)
         rest = remaining_limits(limits, answer)
         if method == "auto" and rest is not None and _second_try(program, answer):
             again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
@@ -227,10 +230,6 @@ def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:
 def _uniform(program: DualFunction) -> Array:
     neighbours, queries, _ = program.sizes
     return np.concatenate([np.full(count, 1 / max(count, 1)) for count in (neighbours, queries)])
-
-
-def _begin(program: DualFunction, method: str, weights: Array) -> FixedPointState | newton.NewtonState:
-    return newton.start(program.at(weights)) if method == "newton" else FixedPointState(program.at(weights))
 
 
 def _step(

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech.fast.engine import loop
-from dualmech.fast.methods import AUTO, Method
 from dualmech.linalg import EPS
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
@@ -30,7 +29,7 @@ LIFTED = 1e-9
 """Value in a cell, where 1 was wanted, from which a combination of queries counts as positive there."""
 
 
-def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
+def solve_estimate(problem: NonnegativeEstimate, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`.
 
     `max_iterations` counts updates of the factors, by default ten for each cell.
@@ -220,7 +219,7 @@ PATIENCE = 100
 """Steps without a smaller gap after which the solver counts as stalled: outputs come into use one by one."""
 
 
-def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: Method = AUTO) -> Solution:
+def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: str = "auto") -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
     if problem.floor is not None:
         return _column_by_column(problem, limits)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import validate
@@ -19,7 +21,8 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.local import points
 from dualmech.fast.local.estimate import columns_within
-from dualmech.fast.methods import ProjectedGradient
+from dualmech.fast.methods import Method
+from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.local.strategy import LocalPoint, LocalStrategy
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
@@ -34,6 +37,119 @@ JUDGING = 4  # time kept to judge the last strategy, in units of the judge's tim
 NEGLIGIBLE = 1e-10  # outputs whose floor falls below this leave
 
 PROVES_NOTHING = "gradient descent finds good strategies and proves nothing about them: ask for method exact or restart"
+
+Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
+"""The start of a descent: a strategy Q (m, n), or an object that holds one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProjectedGradient(Method):
+    """The projected gradient descent of the paper on local strategies, from a random strategy or from a `start`.
+
+    Raises `InvalidInputError` or `InputTypeError` for an option out of range.
+
+    Attributes
+    ----------
+    outputs : int, optional
+        Outputs of the random strategy, at least the number of user types; four times that number by default.
+    step_size : float, optional
+        Length of the steps, halved after every 50, in units in which ``W'W`` has trace n (`PublishedGradient`: in
+        units of the average variance); found by trial by default.
+    iterations : int, default 250
+        Number of steps once their length is known.
+    rng : numpy.random.Generator or int, default 0
+        The source of the random strategy.
+    """
+
+    name = "gradient"
+    problems = ("LocalStrategy",)
+    published: ClassVar[bool] = False  # whether it goes step by step as the authors' code does
+
+    outputs: int | None = None
+    step_size: float | None = None
+    iterations: int = 250
+    rng: np.random.Generator | int = 0
+
+    def __post_init__(self) -> None:
+        if self.outputs is not None:
+            validate.size(outputs=self.outputs)
+        if self.step_size is not None:
+            validate.positive_number(step_size=self.step_size)
+        validate.size(iterations=self.iterations)
+        validate.generator(rng=self.rng)
+
+    def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: Start | None = None) -> Solution:
+        """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
+        if self.outputs is not None and self.outputs < (size := problem.user_types):
+            raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {self.outputs}")
+        if start is not None and self.outputs is not None:
+            raise InvalidInputError("give either outputs or start, which has its own")
+        first = None if start is None else _start_strategy(problem, start)
+        began = time.perf_counter()
+        with np.errstate(all="ignore"):
+            strategy, log = self.descend(problem, limits, first)
+            seconds = time.perf_counter() - began
+            strategies = (strategy,) if first is None else (strategy, first)
+            feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
+            point = points.lightest(problem, feasible, tol=0.0)
+            remarks = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
+            return judged_solution(
+                problem,
+                points.primal(problem, point),
+                points.closed_form_weights(problem, problem.dual_at(point)),
+                tol=limits.tol,
+                otherwise=Status.STEPS_EXHAUSTED if log.cut else Status.STALLED,
+                message="; ".join(filter(None, remarks)),
+                iterations=len(log.history),
+                seconds=time.perf_counter() - began,
+                solver=f"fast:{self.name}",
+                history=tuple(log.history),
+            )
+
+    def descend(
+        self, problem: LocalStrategy, limits: loop.Limits, start: Array | None = None
+    ) -> tuple[Array, DescentLog]:
+        """Return the best strategy of the descent, and its log; the length of its steps is found by trial."""
+        gram = problem.root.T @ problem.root
+        unit = float(len(gram)) if self.published else float(np.trace(gram)) / len(gram)
+        growth = float(np.exp(problem.epsilon))
+        program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, self.published)
+        if start is None:
+            outputs = self.outputs or OUTPUTS * problem.user_types
+            first = random_start(program, outputs, validate.generator(rng=self.rng))
+        else:
+            first = own_start(program, start)
+        first = _begun(program, first)
+        if limits.deadline.left is not None:
+            began = time.perf_counter()
+            points.objective(problem, LocalPoint(first.strategy, problem.prior))
+            judging = JUDGING * (time.perf_counter() - began)
+            limits = replace(limits, deadline=limits.deadline.before(judging))
+        log = DescentLog(limits, unit, problem.criterion == "worst")
+        best, length = first, self.step_size
+        if length is None:
+            best, length = _try_lengths(program, first, log)
+        if not log.out_of_limits():
+            best = _descend(program, _begun(program, best), length, self.iterations, log, strict=False) or best
+        return best.strategy, log
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedGradient(ProjectedGradient):
+    """The gradient descent of the authors' code, whose derivative omits a term."""
+
+    name = "published_gradient"
+    published = True
+
+
+def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
+    """Return the strategy of a mechanism, of a solution, or as it is given, if it is one for the problem."""
+    held = start.mechanism if isinstance(start, Solution) else start
+    matrix = validate.finite(2, start=getattr(held, "strategy", held))
+    try:
+        return LocalMechanism(matrix, problem.epsilon, problem.workload).strategy
+    except InvalidInputError as error:
+        raise InvalidInputError(f"start: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,62 +182,6 @@ class DescentIterate:
     def finite(self) -> bool:
         """Whether the strategy answers the workload."""
         return bool(np.isfinite(self.objective))
-
-
-def solve_by_descent(
-    problem: LocalStrategy, limits: loop.Limits, method: ProjectedGradient, start: Array | None
-) -> Solution:
-    """Descend from a strategy and let the problem judge the best one on the way; a given start is no better."""
-    began = time.perf_counter()
-    strategy, log = descend(problem, limits, method, start, validate.generator(rng=method.rng))
-    seconds = time.perf_counter() - began
-    strategies = (strategy,) if start is None else (strategy, start)
-    feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
-    point = points.lightest(problem, feasible, tol=0.0)
-    remarks = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
-    return judged_solution(
-        problem,
-        points.primal(problem, point),
-        points.closed_form_weights(problem, problem.dual_at(point)),
-        tol=limits.tol,
-        otherwise=Status.STEPS_EXHAUSTED if log.cut else Status.STALLED,
-        message="; ".join(filter(None, remarks)),
-        iterations=len(log.history),
-        seconds=time.perf_counter() - began,
-        solver=f"fast:{method.name}",
-        history=tuple(log.history),
-    )
-
-
-def descend(
-    problem: LocalStrategy,
-    limits: loop.Limits,
-    method: ProjectedGradient,
-    start: Array | None,
-    rng: np.random.Generator,
-) -> tuple[Array, DescentLog]:
-    """Return the best strategy of the descent, and its log; the length of its steps is found by trial."""
-    gram = problem.root.T @ problem.root
-    unit = float(len(gram)) if method.published else float(np.trace(gram)) / len(gram)
-    growth = float(np.exp(problem.epsilon))
-    program = DescentObjective(gram / unit, problem.user_types * problem.prior, growth, method.published)
-    if start is None:
-        first = random_start(program, method.outputs or OUTPUTS * problem.user_types, rng)
-    else:
-        first = own_start(program, start)
-    first = _begun(program, first)
-    if limits.deadline.left is not None:
-        began = time.perf_counter()
-        points.objective(problem, LocalPoint(first.strategy, problem.prior))
-        judging = JUDGING * (time.perf_counter() - began)
-        limits = replace(limits, deadline=limits.deadline.before(judging))
-    log = DescentLog(limits, unit, problem.criterion == "worst")
-    best, length = first, method.step_size
-    if length is None:
-        best, length = _try_lengths(program, first, log)
-    if not log.out_of_limits():
-        best = _descend(program, _begun(program, best), length, method.iterations, log, strict=False) or best
-    return best.strategy, log
 
 
 def _begun(program: DescentObjective, first: DescentIterate) -> DescentIterate:

@@ -16,10 +16,10 @@ import scipy  # it loads special when that is used
 import scipy.linalg
 
 from dualmech.fast.engine import loop
-from dualmech.fast.local import columns, gradient, points
+from dualmech.fast.local import columns, points
 from dualmech.fast.local.columns import CLOSER, Columns
+from dualmech.fast.local.gradient import ProjectedGradient
 from dualmech.fast.local.points import ALIKE, SMALLEST, Frame, PatternPoint, View
-from dualmech.fast.methods import ProjectedGradient
 from dualmech.geometry import local
 from dualmech.geometry.local import Sets
 from dualmech.problems.local.strategy import LocalStrategy
@@ -297,7 +297,7 @@ def _with_descent(
 ) -> PatternPoint:
     """Add the heaviest patterns that gradient descent finds, where W leaves directions out that drawn sets do not."""
     share, size = replace(limits, deadline=limits.deadline.after(SHORT)), len(frame.share)
-    strategy, _ = gradient.descend(problem, share, ProjectedGradient(), None, rng)
+    strategy, _ = ProjectedGradient(rng=rng).descend(problem, share)
     weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
     sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
     weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]

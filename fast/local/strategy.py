@@ -1,31 +1,24 @@
-"""Local privacy: the best strategy by column generation, a good one by search, or the paper's own gradient descent."""
+"""Local privacy: the best strategy by column generation, or a good one by search."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
 from dualmech.fast.local import bound as local_bound
-from dualmech.fast.local import columns, gradient, points, search
+from dualmech.fast.local import columns, points, search
 from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.points import Frame
-from dualmech.fast.methods import AUTO, Auto, Exact, Method, ProjectedGradient, Restart
+from dualmech.fast.methods import Method
 from dualmech.geometry import local
-from dualmech.mechanisms.local import LocalMechanism
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.progress import Deadline, Progress, Status
 from dualmech.solution import Solution
-from dualmech.validate import Array
-
-Start: TypeAlias = npt.ArrayLike | LocalMechanism | Solution
-"""The start of a descent: a strategy Q (m, n), or an object that holds one."""
 
 EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
 LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
@@ -56,46 +49,58 @@ SEARCHED = "patterns were searched for, not priced all: the strategy is the best
 
 
 def solve_strategy(
-    problem: LocalStrategy, limits: loop.Limits, *, method: Method = AUTO, start: Start | None = None
+    problem: LocalStrategy, limits: loop.Limits, *, method: str = "auto", start: object = None
 ) -> Solution:
-    """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _choose_method(problem, method)
+    """Solve the problem by pricing all patterns where they are few, else by a search; see `dualmech.fast.solve`."""
+    return (Exact() if problem.user_types <= EXACT else Restart()).solve(problem, limits, start=start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exact(Method):
+    """Column generation that prices all 2^n patterns of n user types, of which it takes at most 24."""
+
+    name = "exact"
+    problems = ("LocalStrategy",)
+
+    def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: object = None) -> Solution:
+        if (size := problem.user_types) > LARGEST_EXACT:
+            raise InvalidInputError(
+                f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}"
+            )
+        frame, limits = _framed(problem, limits, self.name, start)
+        with np.errstate(all="ignore"):
+            return _by_columns(problem, frame, limits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restart(Method):
+    """A search for patterns from random starts, which proves less than `Exact`.
+
+    `rng` is a `numpy.random.Generator`, or a seed.
+    """
+
+    name = "restart"
+    problems = ("LocalStrategy",)
+
+    rng: np.random.Generator | int = 0
+
+    def __post_init__(self) -> None:
+        validate.generator(rng=self.rng)
+
+    def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: object = None) -> Solution:
+        frame, limits = _framed(problem, limits, self.name, start)
+        generator = validate.generator(rng=self.rng)
+        with np.errstate(all="ignore"):
+            return _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
+
+
+def _framed(problem: LocalStrategy, limits: loop.Limits, method: str, start: object) -> tuple[Frame, loop.Limits]:
+    """Return the problem in the solver's units, and limits that report progress in the problem's; refuse a start."""
     if start is not None:
-        if not isinstance(chosen, ProjectedGradient):
-            raise InvalidInputError(f"start belongs to gradient descent, not to method {chosen.name!r}")
-        if chosen.outputs is not None:
-            raise InvalidInputError("give either outputs or start, which has its own")
-    first = None if start is None else _start_strategy(problem, start)
+        raise InvalidInputError(f"start belongs to gradient descent, not to method {method!r}")
     with np.errstate(all="ignore"):
         frame = Frame.of(problem.root, problem.epsilon, problem.prior, problem.criterion == "worst")
-        limits = replace(limits, unit=frame.scale, offset=frame.offset)
-        if isinstance(chosen, ProjectedGradient):
-            return gradient.solve_by_descent(problem, limits, chosen, first)
-        if isinstance(chosen, Restart):
-            generator = validate.generator(rng=chosen.rng)
-            return _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
-        return _by_columns(problem, frame, limits)
-
-
-def _choose_method(problem: LocalStrategy, method: Method) -> Method:
-    size = problem.user_types
-    if isinstance(method, Auto):
-        return Exact() if size <= EXACT else Restart()
-    if isinstance(method, Exact) and size > LARGEST_EXACT:
-        raise InvalidInputError(f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}")
-    if isinstance(method, ProjectedGradient) and method.outputs is not None and method.outputs < size:
-        raise InvalidInputError(f"outputs must be at least {size}, the number of user types, got {method.outputs}")
-    return method
-
-
-def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
-    """Return the strategy of a mechanism, of a solution, or as it is given, if it is one for the problem."""
-    held = start.mechanism if isinstance(start, Solution) else start
-    matrix = validate.finite(2, start=getattr(held, "strategy", held))
-    try:
-        return LocalMechanism(matrix, problem.epsilon, problem.workload).strategy
-    except InvalidInputError as error:
-        raise InvalidInputError(f"start: {error}") from error
+    return frame, replace(limits, unit=frame.scale, offset=frame.offset)
 
 
 def _by_columns(

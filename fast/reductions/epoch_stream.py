@@ -48,7 +48,6 @@ def ascend_drawn_out(
     *,
     method: str = "auto",
     start: Solution | None = None,
-    orbits: object = None,
 ) -> Solution:
     """Return the best scaled Toeplitz strategy, a coefficient for each step between parts, and the drawn-out bound."""
     validate.choice(("auto",), method=method)

@@ -53,7 +53,6 @@ def ascend_epochs(
     *,
     method: str = "auto",
     start: Solution | None = None,
-    orbits: object = None,
 ) -> Solution:
     """Ascend the dual of a problem whose persons take part in several steps, by Newton's method."""
     validate.choice(METHODS, method=method)

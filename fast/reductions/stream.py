@@ -12,6 +12,7 @@ import scipy  # it loads special when that is used
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import ascent, loop, newton
+from dualmech.fast.reductions.dense import ascend_dense
 from dualmech.geometry import tridiagonal
 from dualmech.geometry.stream import StreamPoint
 from dualmech.geometry.tridiagonal import Bidiagonal, Poles
@@ -394,9 +395,16 @@ class StreamReduction:
 
 
 def ascend_stream(
-    problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
+    problem: FitnessForUse | TotalVariance,
+    limits: loop.Limits,
+    *,
+    method: str = "auto",
+    start: Solution | None = None,
+    orbits: object = None,
 ) -> Solution:
-    """Solve fitness for use or total variance on running sums to a proven gap; see `dualmech.fast.solve`."""
+    """Solve fitness for use or total variance on running sums, with `orbits` on a matrix; see `dualmech.fast.solve`."""
+    if orbits is not None:
+        return ascend_dense(problem.on_matrix(), limits, method=method, start=start, orbits=orbits)
 
     def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
         fixed, geometry = isinstance(problem, TotalVariance), problem.geometry

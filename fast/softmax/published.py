@@ -24,17 +24,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy  # it loads special when that is used
 import scipy.linalg
 
-from dualmech import linalg
+from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
+from dualmech.fast.engine import ascent
 from dualmech.fast.engine.loop import Limits, stopped_message
-from dualmech.fast.methods import HESSIANS, SoftmaxGradient, SoftmaxNewton
+from dualmech.fast.fitness import by_accuracy_first
+from dualmech.fast.methods import Method
 from dualmech.fast.reductions.dense import Reduction
 from dualmech.linalg import EPS, cholesky, to_dense
 from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
@@ -42,6 +46,129 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness, soft_max
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
+
+Posed: TypeAlias = FitnessForUse | PrivacyFirst | SoftmaxFitness
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoftmaxNewton(Method):
+    """SM-II, the algorithm of the fitness-for-use paper, with the paper's letters for its options.
+
+    Where the paper gives no value (TOL, NTTOL) or a choice (MU from 2, 5, 10), the default comes from its authors'
+    published code. MAXITER is `max_iterations` of `fast.solve`. Raises `InvalidInputError` or `InputTypeError` for a
+    value out of range.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> problem = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
+    >>> method = fast.SoftmaxNewton(path_tolerance=1e-5, newton_tolerance=1e-7)
+    >>> answer = fast.solve(problem, method=method, tol=1e-4)
+    >>> answer.status.name, round(answer.objective, 4)
+    ('CERTIFIED', 1.7586)
+    """
+
+    name = "softmax_newton"
+    problems = ("FitnessForUse", "PrivacyFirst", "SoftmaxFitness")
+    on_matrix = True
+
+    conjugate_gradients: int = 5  # MAXCG, the most steps of Algorithm 2
+    residual: float = 1e-10  # TOL2, the squared residual of t₁F at which Algorithm 2 stops
+    decrease: float = 0.01  # σ of Algorithm 3, between 0 and 1
+    shrink: float = 0.5  # β of Algorithm 3, between 0 and 1
+    growth: float = 2.0  # MU > 1, the factor on t₁ and t₂
+    sharpness: float = 1.0  # t₁ = t₂ at the start
+    path_tolerance: float = 1e-3  # TOL: the algorithm ends where ``(s + m)/t₁`` is less
+    newton_tolerance: float = 1e-3  # NTTOL: a sub-problem ends where ``t₁ |⟨s, ∇F⟩|`` is less
+    hessian: str = "exact"  # the Hessian of Equation 8, or Equation 14 as printed
+    first_share: float = 0.99  # times the targets: the largest variances of the first covariance
+    # factor on variances over targets in F from the second sub-problem on; t₁ and t₂ stay the same
+    variance_factor: float = 1.0
+    # (p, d) Q of section 6.3: rows to which independent noise would be added, as a first approximation. By default I
+    strategy: npt.ArrayLike | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        validate.size(conjugate_gradients=self.conjugate_gradients)
+        for name in ("residual", "sharpness", "path_tolerance", "newton_tolerance"):
+            validate.positive_number(**{name: getattr(self, name)})
+        for name in ("first_share", "variance_factor"):
+            validate.positive_number(**{name: getattr(self, name)})
+        validate.probability(decrease=self.decrease)
+        validate.probability(shrink=self.shrink)
+        if not (growth := validate.positive_number(growth=self.growth)) > 1:
+            raise InvalidInputError(f"growth must be above 1, got {growth:g}")
+        validate.choice([*HESSIANS], hessian=self.hessian)
+        if self.strategy is not None:
+            object.__setattr__(self, "strategy", validate.finite(2, strategy=self.strategy))
+            validate.moderate(strategy=self.strategy)
+
+    @classmethod
+    def of_published_code(cls, basis: npt.ArrayLike) -> SoftmaxNewton:
+        """Return the method with the settings of the authors' published code on a basis B of k rows.
+
+        The code uses Equation 14 as printed, begins with noise ``k σ² I`` on B x itself, and sets t₂ to twice the t₁
+        that it has just doubled. Its objective is ``log Σ exp(t₁ g_i) + log Σ exp(t₂ h_j)``, which is t₁F where t₁ =
+        t₂; so it counts ``2 h_j`` for ``h_j``. Its line search ends differently, so answers differ in their last
+        digits.
+        """
+        rows = validate.finite(2, basis=basis)
+        return cls(hessian="printed", strategy=rows, first_share=float(len(rows)), variance_factor=2.0)
+
+    def solve(
+        self, problem: Posed, limits: Limits, *, start: Solution | None = None, orbits: object = None
+    ) -> Solution:
+        """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""
+        if isinstance(problem, PrivacyFirst):
+            return by_accuracy_first(problem, limits, partial(self.solve, start=start, orbits=orbits))
+        if isinstance(problem, FitnessForUse):
+            if (geometry := problem.geometry.name) not in ("dense", "stream"):
+                raise InvalidInputError(f"method {self.name!r} is for geometry 'dense', got {geometry!r}")
+            if orbits is not None:
+                raise InvalidInputError(f"orbits are for {', '.join(ascent.METHODS)}, not for {self.name!r}")
+            problem = problem.on_matrix()
+        if start is not None:
+            raise InvalidInputError(f"start is not for method {self.name!r}: give the method a strategy")
+        with np.errstate(all="ignore"):
+            objective, lift = _objective(problem, self.sharpness)
+            covariance = _first_covariance(problem, lift, self)
+            path = Path(self, problem.t1 if isinstance(problem, SoftmaxFitness) else None)
+            ending = _optimise(objective, covariance, path, limits)
+            inner = ending.point.covariance
+            return judged_solution(
+                problem,
+                problem.feasible(inner if lift is None else lift @ inner @ lift.T),
+                _dual(problem, ending.point),
+                tol=limits.tol,
+                otherwise=ending.reason,
+                message=ending.message,
+                iterations=ending.iterations,
+                seconds=ending.seconds,
+                solver=f"fast:{self.name}",
+                history=ending.history,
+            )
+
+    def direction(self, derivatives: Derivatives) -> Array:
+        """Return the approximate Newton direction of t₁F (Algorithm 2)."""
+        product, t = HESSIANS[self.hessian], derivatives.point.objective.t1
+        return conjugate_gradient(
+            lambda matrix: t * product(derivatives, matrix),
+            t * derivatives.gradient,
+            self.conjugate_gradients,
+            self.residual,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoftmaxGradient(SoftmaxNewton):
+    """The gradient descent with which the fitness-for-use paper compares SM-II: its steps in place of Newton's."""
+
+    name = "softmax_gradient"
+
+    def direction(self, derivatives: Derivatives) -> Array:
+        """Return the negative gradient."""
+        return -derivatives.gradient
+
 
 # Value, gradient and Hessian of the smoothed objective, the last only as a product with a direction.
 #
@@ -253,10 +380,7 @@ def _inner(one: Array, two: Array) -> float:
     return float(np.vdot(one, two))
 
 
-Posed: TypeAlias = FitnessForUse | PrivacyFirst | SoftmaxFitness
-
-
-PRODUCTS = dict(zip(HESSIANS, (Derivatives.exact_product, Derivatives.printed_product), strict=True))
+HESSIANS = {"exact": Derivatives.exact_product, "printed": Derivatives.printed_product}
 
 ANSWERABLE = 1e-8  # largest part of a basis row that a strategy may miss, relative to the row
 
@@ -269,31 +393,6 @@ class Ending:
     iterations: int
     seconds: float
     history: tuple[Progress, ...]
-
-
-def descend(problem: Posed, limits: Limits, *, method: SoftmaxNewton, start: Solution | None = None) -> Solution:
-    """Run SM-II, or gradient descent in its place (Table 3); see `dualmech.fast.solve`."""
-    if start is not None:
-        raise InvalidInputError(f"start is not for method {method.name!r}: give the method a strategy")
-    with np.errstate(all="ignore"):
-        objective, lift = _objective(problem, method.sharpness)
-        covariance = _first_covariance(problem, lift, method)
-        path = Path(method, problem.t1 if isinstance(problem, SoftmaxFitness) else None)
-        ending = _optimise(objective, covariance, _direction(method), path, limits)
-        inner = ending.point.covariance
-        answer = judged_solution(
-            problem,
-            problem.feasible(inner if lift is None else lift @ inner @ lift.T),
-            _dual(problem, ending.point),
-            tol=limits.tol,
-            otherwise=ending.reason,
-            message=ending.message,
-            iterations=ending.iterations,
-            seconds=ending.seconds,
-            solver=f"fast:{method.name}",
-            history=ending.history,
-        )
-    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +424,8 @@ class Path:
         return replace(grown, queries=objective.queries * np.sqrt(self.method.variance_factor))
 
 
-def _optimise(
-    objective: Objective, covariance: Array, direction: Callable[[Derivatives], Array], path: Path, limits: Limits
-) -> Ending:
-    """Follow Algorithm 1 from a covariance, for Newton's directions or others."""
+def _optimise(objective: Objective, covariance: Array, path: Path, limits: Limits) -> Ending:
+    """Follow Algorithm 1 from a covariance, along the method's directions."""
     begun, method = time.perf_counter(), path.method
     point = objective.at(covariance)
     if point is None:
@@ -339,7 +436,7 @@ def _optimise(
     history: list[Progress] = []
     for iteration in range(1, limits.max_iterations + 1):
         derivatives = point.derivatives()
-        step = direction(derivatives)
+        step = method.direction(derivatives)
         slope = float(np.vdot(step, derivatives.gradient))
         if not slope < 0:
             step, slope = -derivatives.gradient, -float(np.vdot(derivatives.gradient, derivatives.gradient))
@@ -361,23 +458,6 @@ def _optimise(
             break
     message = stopped_message(iteration, seconds)
     return Ending(point, Status.STEPS_EXHAUSTED, message, iteration, seconds, tuple(history))
-
-
-def _direction(method: SoftmaxNewton) -> Callable[[Derivatives], Array]:
-    if isinstance(method, SoftmaxGradient):
-        return lambda derivatives: -derivatives.gradient
-    product = PRODUCTS[method.hessian]
-
-    def newton(derivatives: Derivatives) -> Array:
-        t = derivatives.point.objective.t1
-        return conjugate_gradient(
-            lambda matrix: t * product(derivatives, matrix),
-            t * derivatives.gradient,
-            method.conjugate_gradients,
-            method.residual,
-        )
-
-    return newton
 
 
 def _progress(point: ObjectivePoint, smooth: bool, iteration: int, seconds: float) -> Progress:

@@ -22,9 +22,7 @@ import scipy.linalg
 
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop
-from dualmech.fast.methods import AUTO, Method, SoftmaxNewton
 from dualmech.fast.reductions.dense import Reduction
-from dualmech.fast.softmax import published
 from dualmech.fast.softmax.published import Objective, ObjectivePoint, conjugate_gradient, line_search
 from dualmech.problems.fitness import FitnessDual
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
@@ -67,12 +65,10 @@ def solve_softmax(
     problem: SoftmaxFitness,
     limits: loop.Limits,
     *,
-    method: Method = AUTO,
+    method: str = "auto",
     start: Solution | None = None,
 ) -> Solution:
     """Solve Problem 4 to a proven gap; see `dualmech.fast.solve`."""
-    if isinstance(method, SoftmaxNewton):
-        return published.descend(problem, limits, method=method, start=start)
     with np.errstate(all="ignore"):
         reduction = Reduction.of(problem.geometry, problem.targets)
         extra = problem.total_weight * problem.targets
@@ -87,7 +83,7 @@ def solve_softmax(
             )
         else:
             answer = _run(problem, reduction, program, first, limits)
-    return retold(answer, solver=f"fast:{method.name}")
+    return retold(answer, solver=f"fast:{method}")
 
 
 def _run(

@@ -12,7 +12,9 @@ import numpy as np
 from dualmech import fast, workloads
 from dualmech.crosscheck.printing import TextTable, table
 from dualmech.fast.local import gradient
-from dualmech.fast.methods import Exact, Method, ProjectedGradient, PublishedGradient, Restart
+from dualmech.fast.local.gradient import ProjectedGradient, PublishedGradient
+from dualmech.fast.local.strategy import Exact, Restart
+from dualmech.fast.methods import Method
 from dualmech.geometry.local import trace_bound
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.watching import without_warnings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 import dualmech as dm
-from dualmech import fast
-from dualmech.fast import methods
+from dualmech import fast, geometry
+from dualmech.fast import methods, solving
+from dualmech.fast.engine import loop
+from dualmech.fast.reductions import REDUCTIONS
+from dualmech.geometry.base import KINDS
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
 
@@ -131,7 +136,9 @@ def test_other_methods_are_refused() -> None:
 
 
 def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "REGISTERED", {})
+    monkeypatch.setitem(
+        methods.REGISTERED, "mine", fast.Auto()
+    )  # the next line replaces it, the end of the test removes it
     fast.register("mine", towards_the_optimum, problems=(dm.FitnessForUse, dm.PrivacyFirst))
     assert fast.solve(PROBLEM, method="mine").solver == "own:mine"
     with pytest.raises(dm.errors.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
@@ -148,13 +155,34 @@ def test_what_cannot_be_registered_is_refused(arguments: tuple[Any, ...]) -> Non
         fast.register(*arguments)
 
 
-@pytest.mark.parametrize("method", methods.METHODS.values(), ids=lambda method: method.name)
-def test_a_name_is_short_for_a_method_with_its_defaults(method: methods.Method) -> None:
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_a_name_is_short_for_a_method_with_its_defaults(name: str) -> None:
+    method = methods.by_name(name)
     family = method.problems[0]
     problem: Any = {
         "LocalStrategy": lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0),
         "CommonMechanism": lambda: dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2),
     }.get(family, lambda: PROBLEM)()
-    by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (method.name, type(method)()))
+    by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (name, method))
     assert by_name.solver == by_method.solver and by_name == by_method
-    assert methods.method_for(problem, method.name) is method
+    assert method.name == name and type(solving.method_for(problem, name)) is type(method)
+    assert getattr(fast, type(method).__name__) is type(method)
+
+
+def test_a_method_without_an_algorithm_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="Method must implement solve"):
+        methods.Method().solve(PROBLEM, loop.Limits(1.0))
+
+
+def test_a_method_solves_by_itself() -> None:
+    assert fast.Newton().solve(PROBLEM, loop.Limits(1e-6)) == fast.solve(PROBLEM, method="newton")
+
+
+def test_every_geometry_has_a_reduction_and_every_family_a_solver() -> None:
+    modules = [
+        importlib.import_module(f"dualmech.geometry.{info.name}") for info in pkgutil.iter_modules(geometry.__path__)
+    ]
+    classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    assert {kind.__name__ for kind in classes if getattr(kind, "name", "") in KINDS} == {*REDUCTIONS}
+    for place in (*REDUCTIONS.values(), *methods.FAMILY_SOLVERS.values()):
+        assert isinstance(place, str) and callable(pkgutil.resolve_name(place))

@@ -17,7 +17,7 @@ import dualmech as dm
 from dualmech import fast, reference, validate
 from dualmech.certificate import with_reasons
 from dualmech.crosscheck import families
-from dualmech.fast import solving
+from dualmech.fast import methods
 from dualmech.geometry.weights import VarianceDual, shares, valid_weights
 from dualmech.immutable import set_parts
 from dualmech.problems.base import OnGeometry, Problem
@@ -77,7 +77,7 @@ class PlainNoise(Problem):
         return np.arange(self.workload.shape[1])
 
 
-def solve_fast(problem: PlainNoise, limits: Any) -> Solution:
+def solve_fast(problem: PlainNoise, limits: Any, *, method: str = "auto") -> Solution:
     needs = problem.workload.row_norms() ** 2 / problem.targets
     point, dual = problem.feasible([1.0]), PlainDual(np.eye(len(needs))[np.argmax(needs)])
     return judged_solution(problem, point, dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:closed_form")
@@ -170,7 +170,7 @@ class LimitedVariance(OnGeometry):
         return self.at_one.prices(dual)
 
 
-def solve_limited(problem: LimitedVariance, limits: Any) -> Solution:
+def solve_limited(problem: LimitedVariance, limits: Any, *, method: str = "auto") -> Solution:
     found = fast.solve(problem.at_one, tol=limits.tol)
     point = problem.feasible(found.primal / problem.cost)
     return judged_solution(problem, point, found.dual, tol=limits.tol, otherwise=Status.ROUNDING, solver="fast:limited")
@@ -213,7 +213,7 @@ def limited_statement(problem: LimitedVariance) -> Formula:
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family on a geometry, for as long as a test lasts."""
-    monkeypatch.setitem(solving.SOLVERS, "LimitedVariance", solving.Solver(solve_limited))
+    monkeypatch.setitem(methods.FAMILY_SOLVERS, "LimitedVariance", solve_limited)
     monkeypatch.setitem(reference.FAMILIES, LimitedVariance, (formulate_limited, solve_limited_by_reference))
     monkeypatch.setitem(formulas.FORMULAS, LimitedVariance, limited_statement)
     monkeypatch.setitem(store.PROBLEMS, "LimitedVariance", LimitedVariance)
@@ -228,7 +228,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConformanceCase]:
     """The family, for as long as a test lasts."""
-    monkeypatch.setitem(solving.SOLVERS, "PlainNoise", solving.Solver(solve_fast))
+    monkeypatch.setitem(methods.FAMILY_SOLVERS, "PlainNoise", solve_fast)
     monkeypatch.setitem(reference.FAMILIES, PlainNoise, (formulate, solve_reference))
     monkeypatch.setitem(formulas.FORMULAS, PlainNoise, plain_statement)
     monkeypatch.setitem(store.PROBLEMS, "PlainNoise", PlainNoise)

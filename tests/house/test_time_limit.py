@@ -11,7 +11,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, progress, reference
-from dualmech.fast import solving
+from dualmech.fast import fitness
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns
 from dualmech.geometry import local
@@ -65,7 +65,7 @@ def test_steps_end_when_time_is_up_and_no_sooner(clock: None) -> None:
     for seconds in (3.0, 6.0, 1e6):
         limits = loop.Limits.validated(1e-12, time_limit=seconds)
         problem = dm.FitnessForUse(dm.workloads.prefix(16), targets=1.0)
-        steps.append(quietly(solving.SOLVERS["FitnessForUse"].run, problem, limits).iterations)
+        steps.append(quietly(fitness.solve_on_geometry, problem, limits).iterations)
     assert steps[0] < steps[1] < steps[2]
 
 
