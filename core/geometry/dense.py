@@ -41,26 +41,6 @@ CLOSE = 1e-12  # allowance of a variance from sums, relative, from which on the 
 ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sides:
-    """Cost of each pair of neighbours, ratio of each variance to its target, and their rounding, relative."""
-
-    profile: Array
-    ratios: Array
-    rounding: float = 0.0
-
-    @property
-    def cost(self) -> float:
-        return float(self.profile.max())
-
-    @property
-    def excess(self) -> float:
-        return float(self.ratios.max())
-
-    def binding(self, slack: float) -> Index:
-        return np.flatnonzero((self.profile >= (1 - slack) * self.cost) & np.isfinite(self.cost))
-
-
 def judged_covariance(
     covariance: Array, moves: Array, rounding: Array | None = None
 ) -> tuple[Array, Array, Array] | None:
@@ -73,16 +53,6 @@ def judged_covariance(
             return None
         judged = linalg.inverse_forms((covariance + covariance.T) / 2, moves, rounding)
     return judged if judged is not None and np.all(np.isfinite(judged[1])) else None
-
-
-def evaluate(geometry: Dense, targets: Array, primal: npt.ArrayLike) -> Sides:
-    """Evaluate both sides of Problem 1 at any matrix; one that is no covariance costs infinity."""
-    forms = geometry.forms(geometry.point(primal))
-    if forms is None:
-        return Sides(np.full(geometry.moves.shape[1], np.inf), np.full(len(targets), np.inf))
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratios = forms.ratios(targets)
-        return Sides(forms.profile, ratios, forms.cost_rounding + forms.excess(targets)[1])
 
 
 def trace_norm_bound(geometry: Dense, neighbour_weights: Array, weights: Array) -> Judged:

@@ -17,7 +17,6 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.certificate import Certificate
 from dualmech.errors import InputTypeError, InvalidInputError, UncertifiedWarning
-from dualmech.geometry.dense import evaluate
 from dualmech.geometry.weights import FitnessDual, shares, valid_weights
 from dualmech.immutable import frozen_copy
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -161,11 +160,14 @@ class RefinementStage:
         queries are left out.
         """
         face, departure, excess = self._nearest(self.problem.geometry.point(primal))
-        sides = evaluate(self.problem.geometry, self.problem.targets, face)
+        forms = self.problem.geometry.forms(face)
         bound, rounding = self._bound(*self.problem.geometry.weights(dual))
-        objective = float(sides.profile[self.neighbours].max(initial=0.0))
-        violation = max(sides.excess - 1, departure)
-        return Certificate.of(objective, bound, violation, sides.rounding + rounding + excess)
+        if forms is None:
+            return Certificate.of(np.inf, bound, np.inf, rounding + excess)
+        objective = float(forms.profile[self.neighbours].max(initial=0.0))
+        largest, slack = forms.excess(self.problem.targets)
+        off = forms.cost_rounding + slack + rounding + excess
+        return Certificate.of(objective, bound, max(largest - 1, departure), off)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
         """Return the mechanism that adds noise of this covariance to B x."""
@@ -179,7 +181,7 @@ class RefinementStage:
     def binding(self, primal: npt.ArrayLike, slack: float) -> Indices:
         """Return the open neighbours whose cost is within `slack`, relative, of the largest among them."""
         within = 1 - validate.nonnegative_number(slack=slack)
-        profile = evaluate(self.problem.geometry, self.problem.targets, primal).profile[self.neighbours]
+        profile = profile_of(self.problem, primal)[self.neighbours]
         return np.asarray(self.neighbours[profile >= within * profile.max(initial=0.0)])
 
     def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
@@ -298,6 +300,13 @@ CLOSED, SUPPORTED_CLOSED = 1e-12, 1e-6
 A query likewise, and then only where its target is spent up to the second share."""
 
 
+def profile_of(problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike) -> Array:
+    """Return the squared privacy cost of each pair of neighbours (s,), infinity for no covariance."""
+    geometry = problem.geometry
+    forms = geometry.forms(geometry.point(covariance))
+    return np.full(geometry.moves.shape[1], np.inf) if forms is None else np.asarray(forms.profile)
+
+
 def next_stage(stage: RefinementStage, inner: Array, dual: FitnessDual, gap: float) -> RefinementStage:
     """Return the next stage, from an optimal M (r, r) and weights that prove it to the relative `gap`.
 
@@ -404,8 +413,7 @@ class Refinement:
     @property
     def profile(self) -> Array:
         """Squared privacy cost of each pair of neighbours (s,)."""
-        problem = self.solution.problem
-        return evaluate(problem.geometry, problem.targets, self.covariance).profile
+        return profile_of(self.solution.problem, self.covariance)
 
     @property
     def mechanism(self) -> LinearGaussianMechanism:
@@ -460,7 +468,7 @@ def refine(
                 break
             point = stage.covariance(inner)
             candidate = whole.feasible(point)
-            profile = evaluate(whole.geometry, whole.targets, candidate).profile
+            profile = profile_of(whole, candidate)
             stages_so_far = [stage, *(earlier for earlier, _, _ in solved)]
             if solved and not all(_costs_no_more(old, profile, best_profile, tol) for old in stages_so_far):
                 break

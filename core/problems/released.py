@@ -6,7 +6,7 @@ On either geometry the release holds ``K'K`` of the information ``Σ⁻¹`` that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE
 from dualmech.errors import GeometryError, InvalidInputError
-from dualmech.geometry.base import Judged
+from dualmech.geometry.base import EvaluatedForms, Judged
 from dualmech.geometry.blocks import BlockPoint, Blocks, as_block_point, trace_norm
-from dualmech.geometry.dense import Dense, Sides, as_dual_weights, evaluate
+from dualmech.geometry.dense import Dense, as_dual_weights
 from dualmech.geometry.moves import moves_between
 from dualmech.geometry.weights import valid_weights
 from dualmech.immutable import freeze
@@ -63,8 +63,11 @@ class Released(Protocol):
     def bills(self, query_weights: Array) -> Array:
         """Return ``μ_j c_j`` of each query, or of each table."""
 
-    def sides(self, point: AnyPoint) -> Sides:
-        """Evaluate all constraints; a last ratio is the largest eigenvalue of ``K Σ K'``, where anything is known."""
+    def constraints(self, point: AnyPoint) -> EvaluatedForms | None:
+        """Evaluate costs, and variances over targets: constraints of at most 1.
+
+        A last one is the largest eigenvalue of ``K Σ K'``, where anything is known. None for no covariance.
+        """
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: AnyPoint) -> Judged:
         """Return what dual weights prove, and its rounding, relative."""
@@ -83,6 +86,22 @@ class Released(Protocol):
 
     def new_mechanism(self, point: AnyPoint, least: float) -> Any:
         """Return the mechanism of cost ``Σ⁻¹ - K'K``, or a little more; see `ReuseFitness.new_mechanism`."""
+
+
+AT_MOST = np.ones(1)
+"""The limit of each constraint."""
+
+
+def _with_last(
+    forms: EvaluatedForms, ratios: Array, rounding: Array, eigenvalues: Sequence[Judged]
+) -> EvaluatedForms | None:
+    """Return costs and ratios with the largest eigenvalue, if any, as the last ratio; rounding is absolute."""
+    if eigenvalues:
+        largest, allowances = zip(*eigenvalues, strict=True)
+        if not np.isfinite(max(largest)):
+            return None
+        ratios, rounding = np.append(ratios, max(largest)), np.append(rounding, sum(allowances))
+    return EvaluatedForms(forms.profile, ratios, forms.profile_rounding, rounding)
 
 
 def released_on(wish: Callable[[str], FitnessForUse], released: Any) -> Released:
@@ -168,13 +187,14 @@ class ReleasedRows:
     def bills(self, query_weights: Array) -> Array:
         return query_weights * self.wish.targets
 
-    def sides(self, point: Array) -> Sides:
-        count, coordinates = len(self.wish.targets), self.coordinates
-        forms = evaluate(self.geometry, self.together.targets, point)
-        if not (len(coordinates) and np.isfinite(forms.excess)):
-            return Sides(forms.profile, forms.ratios[:count], forms.rounding)
-        largest, rounding = largest_eigenvalue(coordinates, point)
-        return Sides(forms.profile, np.append(forms.ratios[:count], largest), forms.rounding + rounding)
+    def constraints(self, point: Array) -> EvaluatedForms | None:
+        forms, targets, coordinates = self.geometry.forms(point), self.wish.targets, self.coordinates
+        if forms is None:
+            return None
+        largest = [largest_eigenvalue(coordinates, point)] if len(coordinates) else []
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            ratios, rounding = (part[: len(targets)] / targets for part in (forms.variances, forms.variance_rounding))
+        return _with_last(forms, ratios, rounding, largest)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: Array) -> Judged:
         """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
@@ -226,7 +246,10 @@ class ReleasedRows:
             return None
         inverse = np.linalg.inv(coordinates)
         covariance = inverse @ inverse.T
-        profile = self.sides(covariance).profile
+        forms = self.constraints(covariance)
+        if forms is None:
+            return None
+        profile = forms.profile
         dearest = int(np.argmax(profile))
         move = coordinates @ self.geometry.moves[:, dearest]
         return covariance, _only(dearest, len(profile)), np.outer(move, move) / (move @ move)
@@ -288,17 +311,16 @@ class ReleasedBlocks:
         tables, targets = self.geometry.tables, self.wish.targets
         return np.asarray(np.bincount(tables, query_weights * targets[tables], len(targets)), dtype=np.float64)
 
-    def sides(self, point: BlockPoint) -> Sides:
-        forms = self.geometry.forms(point)
+    def constraints(self, point: BlockPoint) -> EvaluatedForms | None:
+        forms, targets = self.geometry.forms(point), self.wish.targets
         if forms is None:
-            return Sides(np.full(self.geometry.reach.shape[0], np.inf), np.full(len(self.wish.targets), np.inf))
-        ratios, rounding = forms.ratios(self.wish.targets), forms.cost_rounding + forms.excess(self.wish.targets)[1]
+            return None
         largest = float((self.coordinates.levels**2 * point.levels).max(initial=0.0))
-        rounding += 4 * linalg.EPS * largest
+        eigenvalues = [(largest, 4 * linalg.EPS * largest)]
         for known, covariance in zip(self.coordinates.covariances, point.covariances, strict=True):
-            eigenvalue, off = largest_eigenvalue(known, covariance)
-            largest, rounding = max(largest, eigenvalue), rounding + off
-        return Sides(forms.profile, np.append(ratios, largest), rounding)
+            eigenvalues.append(largest_eigenvalue(known, covariance))
+        ratios, (excess, rounding) = forms.ratios(targets), forms.excess(targets)
+        return _with_last(forms, ratios, np.full(len(ratios), excess * rounding), eigenvalues)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: BlockPoint) -> Judged:
         """Return ``(Σ_b ‖[diag(√μ) V_b ; Ω_b^½ K_b] D_b diag(√λ)‖_*)² / (Σ λ_o (Σ μ_j c_j + Σ_b tr Ω_b))``.
@@ -332,7 +354,8 @@ class ReleasedBlocks:
         return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
     def feasible(self, point: BlockPoint) -> BlockPoint:
-        return self.geometry.divide(point, self.sides(point).excess)
+        forms = self.constraints(point)
+        return point if forms is None else self.geometry.divide(point, forms.excess(AT_MOST)[0])
 
     def lean(self, point: BlockPoint) -> BlockPoint:
         geometry, targets = self.geometry, self.wish.targets[self.geometry.tables]
@@ -363,9 +386,10 @@ class ReleasedBlocks:
             return None
         inverses = [np.linalg.inv(covariance) for covariance in known.covariances]
         point = BlockPoint(known.levels**-2.0, tuple(inverse @ inverse.T for inverse in inverses))
-        profile = self.sides(point).profile
-        if not np.all(np.isfinite(profile)):
+        forms = self.constraints(point)
+        if forms is None or not np.all(np.isfinite(forms.profile)):
             return None
+        profile = forms.profile
         dearest = int(np.argmax(profile))
         reach = np.asarray(self.geometry.reach[[dearest]].todense()).ravel()
         weights = []

@@ -21,7 +21,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.released import Released, ReleasedRows, released_on
+from dualmech.problems.released import AT_MOST, Released, ReleasedRows, released_on
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -170,19 +170,27 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
         """Judge noise of all that is known in the end, a covariance on B x (k, k) or on blocks, and dual weights."""
-        sides = self.known.sides(self.geometry.point(primal))
+        forms = self.known.constraints(self.geometry.point(primal))
         lower_bound, rounding = self.known.bound(*self.as_dual(dual))
-        return Certificate.of(sides.cost, lower_bound, max(sides.excess - 1, 0.0), sides.rounding + rounding)
+        if forms is None:
+            return Certificate.of(np.inf, lower_bound, np.inf, rounding)
+        excess, slack = forms.excess(AT_MOST)
+        return Certificate.of(forms.cost, lower_bound, max(excess - 1, 0.0), forms.cost_rounding + slack + rounding)
 
     def feasible(self, primal: object) -> Any:
         """Return the noise scaled so that the tightest constraint, of a query or of the release, is met."""
         point = self.known.feasible(self.geometry.point(primal))
         for count in range(1, MOST_PASSES):
-            excess = self.known.sides(point).excess
-            if not excess > 1 + FEASIBLE / 10:
+            excess = self._excess(point)
+            if not 1 + FEASIBLE / 10 < excess < np.inf:
                 break
             point = self.geometry.divide(point, 1 + count * (excess - 1))
         return point
+
+    def _excess(self, point: Any) -> float:
+        """Return the largest constraint, which may be 1; infinity where noise is no covariance."""
+        forms = self.known.constraints(point)
+        return np.inf if forms is None else forms.excess(AT_MOST)[0]
 
     def least_informative(self, primal: object) -> Any:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
@@ -191,14 +199,16 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         breaks a constraint, or that would lose digits, stays as it is.
         """
         point = self.geometry.point(primal)
-        before = self.known.sides(point)
-        if not before.excess <= 1 + FEASIBLE:
+        before = self.known.constraints(point)
+        if before is None or not before.excess(AT_MOST)[0] <= 1 + FEASIBLE:
             return point
         spared = self.feasible(self.known.lean(point))
-        sides = self.known.sides(spared)
-        dearer = not sides.cost <= (1 + FEASIBLE) * before.cost
-        blurred = not sides.rounding <= max(FEASIBLE, before.rounding)
-        return point if dearer or blurred or not sides.excess <= 1 + FEASIBLE else spared
+        after = self.known.constraints(spared)
+        if after is None or not after.excess(AT_MOST)[0] <= 1 + FEASIBLE:
+            return point
+        blur, blur_before = (forms.cost_rounding + forms.excess(AT_MOST)[1] for forms in (after, before))
+        kept = after.cost <= (1 + FEASIBLE) * before.cost and blur <= max(FEASIBLE, blur_before)
+        return spared if kept else point
 
     def as_dual(self, dual: Any) -> ReuseDual:
         """Return given weights on neighbours, queries and the release, negative ones of rounding size as 0."""
@@ -249,7 +259,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         Raises `InfeasibleAnswerError` where the noise is no covariance, or the release cannot be answered from it.
         """
         point = self.geometry.point(primal)
-        if not self.known.sides(point).excess <= 1 + FEASIBLE:
+        if not self._excess(point) <= 1 + FEASIBLE:
             raise InfeasibleAnswerError("no new mechanism: the covariance breaks a constraint or is indefinite")
         return self.known.new_mechanism(point, validate.nonnegative_number(least=least))
 
@@ -259,7 +269,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         if alone is None:
             return None
         point, neighbours, weights = alone
-        if not self.known.sides(point).excess <= 1 + FEASIBLE:
+        if not self._excess(point) <= 1 + FEASIBLE:
             return None
         return self.feasible(point), ReuseDual(neighbours, self.known.no_queries, weights)
 
@@ -276,12 +286,13 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     def binding(self, primal: object, slack: float) -> Index:
         """Return the neighbours whose cost is within `slack`, relative, of the largest."""
         within = validate.nonnegative_number(slack=slack)
-        return self.known.sides(self.geometry.point(primal)).binding(within)
+        forms = self.known.constraints(self.geometry.point(primal))
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
 
     def exceeded(self, primal: object) -> tuple[str, ...]:
         """Say which queries exceed their targets most, and whether the release does not follow."""
-        ratios = self.known.sides(self.geometry.point(primal)).ratios
-        count = len(self.targets)
+        forms, count = self.known.constraints(self.geometry.point(primal)), len(self.targets)
+        ratios = np.full(count, np.inf) if forms is None else forms.variances
         over = variances_over(ranked(ratios[:count]), self.known.wish.geometry.item_words)
         released = [("what was released before", float(ratios[-1]) if len(ratios) > count else 0.0)]
         return over + variances_over(released, str, "the variance that it was released with")
@@ -289,5 +300,5 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     def loose(self, primal: object, slack: float) -> Index:
         """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
         below = validate.nonnegative_number(slack=slack)
-        ratios = self.known.sides(self.geometry.point(primal)).ratios[: len(self.targets)]
-        return np.flatnonzero(ratios < 1 - below)
+        forms = self.known.constraints(self.geometry.point(primal))
+        return np.flatnonzero([] if forms is None else forms.variances[: len(self.targets)] < 1 - below)
