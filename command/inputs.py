@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import files, validate, workloads
 from dualmech.crosscheck.families import POSED
 from dualmech.crosscheck.judging import OfCovariance, by_shape, covariance_of_strategy
@@ -141,9 +142,9 @@ def read_solution(text: str) -> Solution | None:
 def mechanism_in(path: str) -> Any:
     """Return the mechanism in a file, also of a solution, or of a release in a folder; any other file is refused."""
     if os.path.isdir(path):
-        from dualmech.publishing import combining, keeping  # which most commands do not need
+        from dualmech.publishing.combining import mechanism_of  # which most commands do not need
 
-        return combining.mechanism_of(keeping.load_publication(path))
+        return mechanism_of(dm.load_publication(path))
     solution = read_solution(path)
     return store.load(path) if solution is None else solution.mechanism
 

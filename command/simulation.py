@@ -9,7 +9,7 @@ from dualmech import files
 from dualmech.command import answers
 from dualmech.crosscheck.printing import REPORTED_DELTA
 from dualmech.errors import FileFormatError, InvalidInputError
-from dualmech.files.csv import write_rows
+from dualmech.files.csv import file_name, write_rows
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
 from dualmech.publishing import records
@@ -17,7 +17,6 @@ from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import read_as, records_of, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.publishing.statement import file_name
 from dualmech.storage import store
 from dualmech.watching import without_warnings
 from dualmech.workloads.marginal import MarginalWorkload

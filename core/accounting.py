@@ -23,7 +23,6 @@ import scipy  # it loads special when that is used
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
-from dualmech.workloads.numbers import as_mapping
 
 CENSUS_Z = 1.645
 """The normal quantile of a margin of error at 90 % confidence, as the American Community Survey rounds it."""
@@ -315,7 +314,7 @@ def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
     >>> variance_from_margin([1.645, 3.29]).round(6)
     array([1., 4.])
     """
-    margins = as_mapping(margin, "margin")
+    margins = validate.as_mapping(margin, "margin")
     if isinstance(margins, Mapping):
         return {name: float(variance_from_margin(margin, z)) for name, margin in margins.items()}
     values, quantile = validate.positive(margin=margins), validate.positive_number(z=z)

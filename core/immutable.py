@@ -8,7 +8,10 @@ import pickle
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
+
+Array = npt.NDArray[np.float64]
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
+from dualmech.immutable import Array as Array
 from dualmech.immutable import freeze, frozen_copy
 
-Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 Matrix: TypeAlias = Any
@@ -421,3 +421,37 @@ def shown(value: object) -> str:
         text = " ".join((str if isinstance(value, Fraction) else repr)(value).split())
         return text if len(text) <= 60 else text[:57] + "..."
     return "too long to show"
+
+
+def as_mapping(values: Any, name: str) -> Any:
+    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
+
+    A Series whose index only counts from 0, as one that was given no names, is taken by position. So is a DataFrame
+    of one column. Lists of different lengths in one another, which are no array, are refused.
+    """
+    if isinstance(values, list | tuple):
+        try:
+            np.ndim(values)
+        except ValueError:
+            raise InvalidInputError(
+                f"{name} must be a number or an array of numbers, got lists of different lengths"
+            ) from None
+    if hasattr(values, "columns") and hasattr(values, "dtypes"):
+        if len(values.columns) != 1:
+            raise InvalidInputError(f"{name} must be one column of numbers, got {len(values.columns)} columns")
+        values = values[values.columns[0]]
+    index = getattr(values, "index", None)
+    if index is None or callable(index) or not hasattr(values, "to_numpy"):
+        return values
+    if not hasattr(index, "is_unique") or counts_from_zero(index):
+        return values.to_numpy()
+    if not index.is_unique:
+        raise InvalidInputError(f"{name} must name each item once, {index[index.duplicated()][0]!r} is double")
+    # Sets of attributes of different sizes are padded with NaN, which no name equals.
+    keys = [tuple(part for part in key if part == part) if isinstance(key, tuple) else key for key in index]
+    return dict(zip(keys, values.to_numpy().tolist(), strict=True))
+
+
+def counts_from_zero(index: Any) -> bool:
+    """Whether the index of a pandas object only counts from 0, as one that was given no names."""
+    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.validate import Array
+from dualmech.immutable import Array
 
 T = TypeVar("T", float, Array)
 

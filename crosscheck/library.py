@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, files, validate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
-from dualmech.crosscheck.proofs.prove import Proof, prove, verify
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, reading
 from dualmech.geometry.in_numbers import VALUES
@@ -238,10 +238,10 @@ def is_noise(problem: Problem) -> bool:
     return hasattr(problem, "workload") and hasattr(problem, "basis")
 
 
-def _kept(path: Path, problem: Problem) -> Proof | None:
+def _kept(path: Path, problem: Problem) -> dm.Proof | None:
     """Return a proof that is there already, of this problem and as narrow as is promised, else None."""
     try:
-        proof = verify(path)
+        proof = dm.verify(path)
     except (FileFormatError, CertificateError):
         return None
     narrow = proof.lower > 0 and proof.upper <= proof.lower * WIDEST
@@ -271,19 +271,19 @@ def _roughly(problem: AnyProblem) -> Solution:
         return answer
 
 
-def _made(path: Path, problem: Problem) -> Proof:
+def _made(path: Path, problem: Problem) -> dm.Proof:
     proof = _proven(problem, TOLERANCE)
     proof.save(path)
     return proof
 
 
-def _proven(problem: AnyProblem, tol: float) -> Proof:
+def _proven(problem: AnyProblem, tol: float) -> dm.Proof:
     """Return the narrowest proof of answers at the tolerance and, if that is beyond doubles, at looser tolerances."""
     with without_warnings():
         answers = (fast.solve(problem, tol=factor * tol) for factor in (1, 3, 10))
-        narrowest = prove(next(answers))
+        narrowest = dm.prove(next(answers))
         for answer in answers:
             if narrowest.width <= 2 * tol:
                 break
-            narrowest = min(narrowest, prove(answer), key=lambda proof: proof.width)
+            narrowest = min(narrowest, dm.prove(answer), key=lambda proof: proof.width)
     return narrowest

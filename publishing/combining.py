@@ -17,7 +17,7 @@ import scipy.special
 from dualmech import linalg, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.block_rows import Key
+from dualmech.geometry.attribute_symmetry import Key
 from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry

@@ -21,7 +21,7 @@ from dualmech import accounting, files, validate
 from dualmech.accounting import LEVEL, UNBOUNDED, level_of, normal_quantile
 from dualmech.display import Displayed, counted, decimal_above, decimal_below, rounded_up
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.files.csv import write_rows
+from dualmech.files.csv import as_frame, file_name, write_rows
 from dualmech.neighbours import canonical
 from dualmech.publishing import records
 from dualmech.publishing.derived import derived
@@ -33,8 +33,6 @@ from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.published import PublishedTable, published_tables
 from dualmech.publishing.specification import Specification
 from dualmech.publishing.statement import (
-    as_frame,
-    file_name,
     neighbours_text,
     plan_lines,
     statement,

@@ -7,8 +7,7 @@ import importlib
 import importlib.metadata
 import math
 import platform
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from dualmech import validate
 from dualmech.accounting import CONVERSION, level_of
 from dualmech.certificate import Certificate
 from dualmech.display import counted, decimal_above
-from dualmech.errors import BackendError, printable
+from dualmech.errors import printable
 from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
@@ -407,24 +406,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
-
-
-LONGEST = 60  # most letters of a table's name that the name of its file holds
-
-
-def file_name(number: int, label: str, count: int) -> str:
-    """Return a name that any file system takes, whatever the attributes are called."""
-    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:LONGEST]
-    return f"{number:0{len(str(count))}d}_{letters}.csv"
-
-
-def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
-    """Return rows as a pandas DataFrame.
-
-    Raises `BackendError` where pandas is not installed.
-    """
-    try:
-        pandas: Any = importlib.import_module("pandas")
-    except ImportError as error:
-        raise BackendError("a frame needs pandas: pip install pandas; write() does without") from error
-    return pandas.DataFrame(list(rows), columns=list(heading))

@@ -15,9 +15,8 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Key
 from dualmech.geometry.block_neighbours import Pairs, Types
-from dualmech.geometry.block_rows import Key
 from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib
 import io
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
-from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.errors import BackendError, FileFormatError, InvalidInputError
 from dualmech.files.atomic import atomic_write
 from dualmech.files.reading import opened_lines
 from dualmech.validate import Array
@@ -25,6 +27,8 @@ from dualmech.validate import Array
 HINT = "a first line is a header if it starts with 'query' or holds no number at all"
 
 LISTED = 6  # most columns that a message names
+
+MAX_LETTERS = 60  # of a table's name in the name of its file
 
 COUNTS = (
     "0, 1, 2, … only count the columns, as pandas does: write it with index=False, header=False, or name the columns; "
@@ -244,3 +248,21 @@ def _parse(row: list[str], texts: int, width: int, first: bool) -> tuple[list[st
         if not math.isfinite(value):
             raise InvalidInputError(f"numbers must be finite, got {field!r}")
     return row[:texts], np.array(values, dtype=np.float64)
+
+
+def file_name(number: int, label: str, count: int) -> str:
+    """Return a name that any file system takes, whatever the attributes are called."""
+    letters = re.sub("[^0-9A-Za-z]+", "_", label).strip("_")[:MAX_LETTERS]
+    return f"{number:0{len(str(count))}d}_{letters}.csv"
+
+
+def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
+    """Return rows as a pandas DataFrame.
+
+    Raises `BackendError` where pandas is not installed.
+    """
+    try:
+        pandas: Any = importlib.import_module("pandas")
+    except ImportError as error:
+        raise BackendError("a frame needs pandas: pip install pandas; write() does without") from error
+    return pandas.DataFrame(list(rows), columns=list(heading))

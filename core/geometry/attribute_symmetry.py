@@ -32,6 +32,11 @@ Index = npt.NDArray[np.intp]
 
 MAX_VALUES = 2**24  # largest number of values of an attribute
 MAX_ENTRIES = 2**25  # largest number of entries of an attribute's queries that are searched for symmetries
+MAX_ORBITS = 2**15  # largest number of orbits of cells, or of queries of all tables
+MAX_BLOCK_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
+
+Key = tuple[tuple[int, int], ...]
+"""Of a block: the component of each attribute that has another than the constants on classes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

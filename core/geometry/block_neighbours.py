@@ -10,20 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualmech.errors import GeometryError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry
+from dualmech.geometry.attribute_symmetry import MAX_BLOCK_ENTRIES, MAX_ORBITS, AttributeSymmetry, Key
 from dualmech.geometry.base import Index
-from dualmech.geometry.block_rows import MAX_ENTRIES, MAX_ORBITS, Block, BlockRows, Key
 from dualmech.geometry.moves import UNMOVED
 from dualmech.neighbours import Contributions, Relation
 from dualmech.validate import Array
 from dualmech.workloads.domain import Domain
+
+if TYPE_CHECKING:
+    from dualmech.geometry.block_rows import Block, BlockRows
 
 # Kinds of pairs of cells in which neighbours differ, for any number of cells, and the cost of each pair in blocks.
 #
@@ -167,10 +169,10 @@ class Persons(Pairs):
         pairs = math.prod(float(len(places)) for places in kept)
         singles = math.prod(len(symmetries[axis].sizes) for axis in wide)
         kinds = singles + pairs * (most - 1)
-        if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_ENTRIES:
+        if kinds > MAX_ORBITS or kinds * len(blocks) > MAX_BLOCK_ENTRIES:
             raise GeometryError(
                 f"neighbours ({rule}) are of {kinds:.3g} kinds, in {len(blocks)} blocks (limits: {MAX_ORBITS} kinds, "
-                f"{MAX_ENTRIES} in all): every attribute that is asked for doubles them; "
+                f"{MAX_BLOCK_ENTRIES} in all): every attribute that is asked for doubles them; "
                 f"neighbours='{_anywhere(rule, most)}' bounds them"
             )
         chosen = _unordered(types, kept) if most > 1 else tuple(np.zeros(0, dtype=np.intp) for _ in types)

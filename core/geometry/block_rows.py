@@ -10,19 +10,12 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import GeometryError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
+from dualmech.geometry.attribute_symmetry import MAX_BLOCK_ENTRIES, MAX_ORBITS, AttributeSymmetry, Key, Parts
 from dualmech.geometry.base import Index, decompositions
 from dualmech.validate import Array
 from dualmech.workloads.unions import Queries, UnionWorkload
 
-Key = tuple[tuple[int, int], ...]
-"""Of a block: the component of each attribute that has another than the constants on classes."""
-
-MAX_ORBITS = 2**15  # largest number of orbits of cells, or of queries of all tables
-
 MAX_CHOICES = 2**20  # largest number of blocks, counted once for every table that they are part of
-
-MAX_ENTRIES = 2**26  # largest number of entries of the blocks' rows, all together
 
 UNMOVED_TOLERANCE = 1e-10
 """Noise on directions that no neighbour moves, relative to the rest: it could be 0, and costs nothing."""
@@ -230,8 +223,8 @@ def check_size(
         others = math.prod(len(symmetries[axis].sizes) for axis in wide if axis not in table.axes)
         orbits = math.prod(len(symmetries[axis].sizes) + len(symmetries[axis].classes) for axis in table.axes)
         entries += count * others * orbits
-    if entries > MAX_ENTRIES:
+    if entries > MAX_BLOCK_ENTRIES:
         raise GeometryError(
-            f"workload has {entries} entries in all its blocks (limit {MAX_ENTRIES}); classes of values that no query "
-            f"tells apart: {classes or 'none but whole attributes'}"
+            f"workload has {entries} entries in all its blocks (limit {MAX_BLOCK_ENTRIES}); classes of values that no "
+            f"query tells apart: {classes or 'none but whole attributes'}"
         )

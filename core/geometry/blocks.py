@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, mechanisms, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Key, Parts
 from dualmech.geometry.base import (
     SET_UP,
     EvaluatedForms,
@@ -37,7 +37,7 @@ from dualmech.geometry.base import (
     numbers_by_table,
 )
 from dualmech.geometry.block_neighbours import moved_by
-from dualmech.geometry.block_rows import Block, BlockRows, Key, check_size, check_sums, key_of, symmetries_of
+from dualmech.geometry.block_rows import Block, BlockRows, check_size, check_sums, key_of, symmetries_of
 from dualmech.geometry.dense import check_noise, judged_covariance
 from dualmech.geometry.in_numbers import tables_in_numbers
 from dualmech.geometry.weights import given_weights, read_weights, shares, valid_weights

@@ -13,7 +13,6 @@ from dualmech.errors import GeometryError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import KINDS, Geometry, Offer, Request
 from dualmech.geometry.moves import bound_words, on_matrix
 from dualmech.neighbours import ADD_REMOVE, Relation, relation_of
-from dualmech.workloads import numbers
 from dualmech.workloads.base import check_workload
 from dualmech.workloads.numbers import ByFactor
 
@@ -60,7 +59,7 @@ def choose(
         neighbours, such as ``replace``.
     """
     checked = check_workload(workload)
-    values = numbers.as_mapping(values, name)
+    values = validate.as_mapping(values, name)
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:
             raise InvalidInputError("the geometry that is given has a basis and neighbours; leave both out")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from dualmech import mechanisms
+from dualmech import mechanisms, validate
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.geometry.base import SET_UP, Forms, Geometry, Index, Judged, Offer, Request
 from dualmech.geometry.blocks import Blocks
@@ -294,7 +294,7 @@ def _shares(workload: ProductWorkload, values: object, name: str) -> PerFactor:
 
 
 def _factor_offer(request: Request, factor: Workload, values: object) -> Offer:
-    posed = replace(request, workload=factor, values=numbers.as_mapping(values, request.name), named=True)
+    posed = replace(request, workload=factor, values=validate.as_mapping(values, request.name), named=True)
     geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
     offer = geometry.offer(posed)
     assert offer is not None

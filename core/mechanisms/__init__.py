@@ -6,5 +6,5 @@ Their modules are loaded when they are first used: a geometry makes its mechanis
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, ["block", "epochs", "gaussian", "noise", "product", "split", "stream", "tables"]
+    __name__, ["block", "epochs", "frames", "gaussian", "noise", "product", "split", "stream", "tables"]
 )

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from dualmech import linalg, validate
+from dualmech import linalg, mechanisms, validate
 from dualmech.display import decimal_above
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.attribute_symmetry import MAX_ORBITS, Key
 from dualmech.geometry.block_neighbours import NeighbourMoves
-from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, check_key, key_of, symmetries_of
+from dualmech.geometry.block_rows import BlockRows, check_key, key_of, symmetries_of
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, axes_of, same_symmetry
-from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import (
     TOLERANCE,
     Answerability,
@@ -320,7 +320,7 @@ class OrderedBlocks(BlockTables):
         >>> bool(verdict), round(verdict.excess, 6), verdict.attributes     # of the total: variance 2/7, not 128
         (False, 447.0, ())
         """
-        frame = TableBlocks([self, other], ("the mechanism", "other"))
+        frame = mechanisms.frames.TableBlocks([self, other], ("the mechanism", "other"))
         limit, excess, worst = validate.positive_number(tol=tol), 0.0, None
         for key, wanted, held in zip(frame.keys, frame.parts(self), frame.parts(other), strict=True):
             beyond = answerable(wanted, held, limit).excess
@@ -334,7 +334,9 @@ class OrderedBlocks(BlockTables):
     def compose(self, *others: BlockTables) -> Self:
         """Return what this mechanism and others reveal together, run independently; their costs add."""
         every: list[Any] = [self, *others]
-        frame = TableBlocks(every, ["the mechanism", *(f"others[{index}]" for index in range(len(others)))])
+        frame = mechanisms.frames.TableBlocks(
+            every, ["the mechanism", *(f"others[{index}]" for index in range(len(others)))]
+        )
         blocks = zip(*(frame.parts(mechanism) for mechanism in every), strict=True)
         together: Self = frame.joined([first.compose(*rest) for first, *rest in blocks])
         return together

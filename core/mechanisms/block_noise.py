@@ -15,10 +15,10 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Parts
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Key, Parts
 from dualmech.geometry.base import Index, Judged
 from dualmech.geometry.block_neighbours import NeighbourMoves
-from dualmech.geometry.block_rows import BlockRows, Key
+from dualmech.geometry.block_rows import BlockRows
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import judged_covariance
 from dualmech.immutable import freeze

@@ -18,8 +18,9 @@ import scipy.linalg
 
 from dualmech import linalg, validate
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.attribute_symmetry import MAX_ORBITS, Key
 from dualmech.geometry.block_neighbours import NeighbourMoves
-from dualmech.geometry.block_rows import MAX_ORBITS, BlockRows, Key, symmetries_of
+from dualmech.geometry.block_rows import BlockRows, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
 from dualmech.mechanisms.costs import ALIKE, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries

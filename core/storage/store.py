@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError, InvalidInputError
 from dualmech.files.archives import FilePath
-from dualmech.geometry.block_rows import Key
+from dualmech.geometry.attribute_symmetry import Key
 from dualmech.geometry.blocks import BasedPoint
 from dualmech.geometry.local import Relaxation
 from dualmech.geometry.split import SplitPoint, SplitWeights

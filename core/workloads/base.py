@@ -329,11 +329,6 @@ def _labels(argument: str, labels: Sequence[str] | None, count: int, one: str) -
     return texts
 
 
-def counts_from_zero(index: Any) -> bool:
-    """Whether the index of a pandas object only counts from 0, as one that was given no names."""
-    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
-
-
 def is_frame(matrix: object) -> bool:
     """Whether a matrix is a frame with types of columns; refuse one that is not in memory."""
     if any(hasattr(matrix, name) for name in ("collect", "fetchnumpy", "to_batches")):  # polars lazy, DuckDB, Arrow
@@ -359,14 +354,14 @@ def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
             raise InputTypeError(
                 f"workload must hold numbers alone, column {name!r} holds others; where it names the queries, {advice}"
             )
-    rows = None if not has_index or counts_from_zero(frame.index) else [_text(key) for key in frame.index]
+    rows = None if not has_index or validate.counts_from_zero(frame.index) else [_text(key) for key in frame.index]
     return rows, column_names(frame)
 
 
 def column_names(source: object) -> list[str] | None:
     """Return the names of a DataFrame's columns; None where they only count from 0, and of what has no columns."""
     columns = getattr(source, "columns", None)
-    if columns is None or callable(columns) or counts_from_zero(columns):
+    if columns is None or callable(columns) or validate.counts_from_zero(columns):
         return None
     return [_text(key) for key in columns]
 

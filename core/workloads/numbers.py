@@ -13,7 +13,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.immutable import freeze
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, counts_from_zero
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 Axes = tuple[int, ...]
@@ -44,35 +44,6 @@ class ByFactor:
         object.__setattr__(self, "numbers", numbers)
 
 
-def as_mapping(values: Any, name: str) -> Any:
-    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
-
-    A Series whose index only counts from 0, as one that was given no names, is taken by position. So is a DataFrame
-    of one column. Lists of different lengths in one another, which are no array, are refused.
-    """
-    if isinstance(values, list | tuple):
-        try:
-            np.ndim(values)
-        except ValueError:
-            raise InvalidInputError(
-                f"{name} must be a number or an array of numbers, got lists of different lengths"
-            ) from None
-    if hasattr(values, "columns") and hasattr(values, "dtypes"):
-        if len(values.columns) != 1:
-            raise InvalidInputError(f"{name} must be one column of numbers, got {len(values.columns)} columns")
-        values = values[values.columns[0]]
-    index = getattr(values, "index", None)
-    if index is None or callable(index) or not hasattr(values, "to_numpy"):
-        return values
-    if not hasattr(index, "is_unique") or counts_from_zero(index):
-        return values.to_numpy()
-    if not index.is_unique:
-        raise InvalidInputError(f"{name} must name each item once, {index[index.duplicated()][0]!r} is double")
-    # Sets of attributes of different sizes are padded with NaN, which no name equals.
-    keys = [tuple(part for part in key if part == part) if isinstance(key, tuple) else key for key in index]
-    return dict(zip(keys, values.to_numpy().tolist(), strict=True))
-
-
 def by_table(values: object, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:
     """Return one positive number a table, from one for all, one each, or a mapping.
 
@@ -81,7 +52,7 @@ def by_table(values: object, name: str, domain: Domain, tables: Sequence[Axes], 
     Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, of another count, a table that
     is not named, is named twice, or is not in the workload.
     """
-    values = as_mapping(values, name)
+    values = validate.as_mapping(values, name)
     if not isinstance(values, Mapping):
         return validate.per_item(len(tables), **{name: values})
     keys = {*names, *tables, *(len(axes) for axes in tables)}

@@ -25,8 +25,7 @@ from dualmech.crosscheck.proofs.checker.tables import (
 from dualmech.crosscheck.proofs.noise import ItemDual, inverse, limited, polar_factor, square_strategy
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, as_read
 from dualmech.errors import CertificateError
-from dualmech.geometry.attribute_symmetry import AttributeSymmetry
-from dualmech.geometry.block_rows import Key
+from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Key
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.split import Split, SplitPoint
 from dualmech.geometry.weights import FitnessDual, VarianceDual

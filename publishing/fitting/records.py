@@ -15,13 +15,12 @@ import numpy.typing as npt
 from dualmech import files, validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError
-from dualmech.files.csv import write_rows
+from dualmech.files.csv import as_frame, file_name, write_rows
 from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import LARGEST_CLIQUE, CliqueTables
 from dualmech.publishing.fitting.nearest import NoisyTables
 from dualmech.publishing.published import PublishedTable
 from dualmech.publishing.schema import attributes_of
-from dualmech.publishing.statement import as_frame, file_name
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain, count_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import Clique, CliqueTables, Part, parts_of
 from dualmech.publishing.fitting.nearest import NoisyTable, NoisyTables, nearest
 from dualmech.publishing.fitting.records import CliqueData, FittedTables, RecordData, RecordMoves, whole_tables
-from dualmech.publishing.statement import Planned
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.products import kron
+
+if TYPE_CHECKING:
+    from dualmech.publishing.statement import Planned
 
 MOST_CODES = 2**24  # of records that are moved
 LEAST_VARIANCE = 1e-9  # that is told from none, in units of the largest

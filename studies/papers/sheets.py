@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,22 +49,15 @@ PAPERS: dict[str, tuple[str, ...]] = {
 EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and figures
 
 
+REPORTS = {
+    **{paper: f"dualmech.studies.papers.{paper}.report" for paper in ("fitness", "eigen", "common", "local")},
+    **{paper: f"dualmech.studies.papers.{paper}" for paper in ("scale", "backends", "streams")},
+}
+"""The module with each paper's sheets."""
+
+
 def loaded(paper: str) -> dict[str, Sheet]:
-    match paper:
-        case "fitness":
-            from dualmech.studies.papers.fitness.report import SHEETS as sheets
-        case "eigen":
-            from dualmech.studies.papers.eigen.report import SHEETS as sheets
-        case "common":
-            from dualmech.studies.papers.common.report import SHEETS as sheets
-        case "local":
-            from dualmech.studies.papers.local.report import SHEETS as sheets
-        case "scale":
-            from dualmech.studies.papers.scale import SHEETS as sheets
-        case "backends":
-            from dualmech.studies.papers.backends import SHEETS as sheets
-        case "streams":
-            from dualmech.studies.papers.streams import SHEETS as sheets
+    sheets: dict[str, Sheet] = pkgutil.resolve_name(f"{REPORTS[paper]}:SHEETS")
     return sheets
 
 

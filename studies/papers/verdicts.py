@@ -17,9 +17,10 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
+import dualmech as dm
 from dualmech import files, watching
 from dualmech.crosscheck.printing import Interval, overlap, rounded_from
-from dualmech.crosscheck.proofs.prove import arguments_part, provable, prove
+from dualmech.crosscheck.proofs.prove import arguments_part, provable
 from dualmech.crosscheck.sheet import Row, Sheet, Tasks
 from dualmech.errors import DualmechError
 from dualmech.problems.base import Problem
@@ -159,7 +160,7 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
         if path.exists():
             continue
         try:
-            prove(answer).save(path)
+            dm.prove(answer).save(path)
         except DualmechError as error:
             files.atomic.write_text(path.with_suffix(".txt"), f"{error}\n")
     return row
