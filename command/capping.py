@@ -60,7 +60,7 @@ def solve_capped(
         answer = retold(capped.answer, metadata=replace(request.plan_terms(), limits=capped.limits).metadata)
         if output is not None:
             line.say("writing")
-            answer.save(output)
+            dm.save(answer, output)
         proofs = [] if prove is None else _proofs(answer, capped.limits, prove, line)
     out = printing.console()
     certificate = answers.solution_report(out, answer, request.terms, width)
@@ -139,7 +139,7 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     out = printing.console()
     printing.print_lines(out, *_lines(wasted), whole=True)
     if output is not None:
-        wasted.better.save(output)
+        dm.save(wasted.better, output)
     return wasted.certificate
 
 
@@ -165,7 +165,7 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
             better = kept.planned(better)
         if output is not None:
             line.say("writing")
-            better.save(output)
+            dm.save(better, output)
     out = printing.console()
     printing.print_lines(out, *wasted.words, whole=True)
 

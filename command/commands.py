@@ -98,7 +98,7 @@ def solve(
         answer = as_plan(answer, request.plan_terms())
         if output is not None:
             line.say("writing")
-            answer.save(output)
+            dm.save(answer, output)
         if prove is not None:
             line.say("proving")
             proof = dm.prove(answer)

@@ -25,7 +25,7 @@ from dualmech.problems.base import AnyProblem
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
 from dualmech.solution import Solution
-from dualmech.storage import store
+from dualmech.storage import codec, store
 from dualmech.validate import Array, Matrix
 from dualmech.watching import without_warnings
 from dualmech.workloads import census, names
@@ -51,7 +51,7 @@ def read_workload(text: str) -> Workload:
         return names.builtin_workload(text)
     if (specified := read_specification(text)) is not None:
         return specified.workload
-    if _schema(text) == store.SCHEMA:
+    if _schema(text) == codec.SOLUTION:
         raise InvalidInputError(
             f"{text}: is a plan, the solution of a problem, not what is asked: judge, explain, release and plot take it"
         )
@@ -87,11 +87,11 @@ def read_neighbours(text: str) -> Relation | Array:
 def read_own_neighbours(path: str) -> Relation | Array | None:
     """Return the neighbours that a saved solution or mechanism was made for, None of a file that has no say in it."""
     schema, before = _schema(path), "mechanism."
-    if schema == store.SCHEMA:
+    if schema == codec.SOLUTION:
         before, posed = "", {kind for family in POSED for kind in family.problems}
         if str(files.read_archive(path, {"problem"}).get("problem")) not in posed:
             return None
-    elif schema != store.MECHANISM:
+    elif schema != codec.MECHANISM:
         return None
     if (relation := files.read_archive(path, {f"{before}neighbours"}).get(f"{before}neighbours")) is None:
         return ADD_REMOVE
@@ -133,7 +133,7 @@ def read_design(text: str, workload: Workload) -> Workload | Matrix:
 
 
 def read_solution(text: str) -> Solution | None:
-    if _schema(text) != store.SCHEMA:
+    if _schema(text) != codec.SOLUTION:
         return None
     with without_warnings():  # whoever reads it is told its status
         return store.load_solution(text)
@@ -152,9 +152,9 @@ def mechanism_in(path: str) -> Any:
 def read_mechanism(path: str) -> Any:
     """Return the mechanism in a file, or of a solution by table or factor; None of any other file."""
     schema = _schema(path)
-    if schema == store.MECHANISM:
+    if schema == codec.MECHANISM:
         return store.load_mechanism(path)
-    if schema != store.SCHEMA or "basis" in files.read_archive(path, {"basis"}):
+    if schema != codec.SOLUTION or "basis" in files.read_archive(path, {"basis"}):
         return None
     solution = read_solution(path)
     tabular = solution is not None and getattr(solution.problem.geometry, "name", "dense") != "dense"
@@ -177,7 +177,7 @@ def names_causal(text: str | None) -> bool:
     if text is None or text in CAUSAL or text.startswith(COEFFICIENTS):
         return text is not None
     kinds = {"mechanism.kind", "mechanism.steps.kind"}  # of one for persons with several parts, that of its steps
-    return _schema(text) == store.MECHANISM and CausalMechanism.__name__ in map(
+    return _schema(text) == codec.MECHANISM and CausalMechanism.__name__ in map(
         str, files.read_archive(text, kinds).values()
     )
 

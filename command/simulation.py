@@ -17,7 +17,7 @@ from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import read_as, records_of, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.storage import store
+from dualmech.storage import codec, store
 from dualmech.watching import without_warnings
 from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.table_queries import TableWorkload
@@ -73,16 +73,16 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables, Specification | N
     """
     head = files.read_archive(path, {"schema"})
     files.require(path, head, "schema")
-    if str(head["schema"]) == store.MECHANISM:
+    if str(head["schema"]) == codec.MECHANISM:
         loaded = store.load_mechanism(path)
         if not isinstance(loaded, BlockMechanism):
             raise InvalidInputError(f"{path}: must hold a BlockMechanism, got a {type(loaded).__name__}")
         if not loaded.pieces:
             raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
         return loaded, loaded.workload or loaded.needed_tables, None
-    if str(head["schema"]) != store.SCHEMA:
+    if str(head["schema"]) != codec.SOLUTION:
         raise FileFormatError(
-            f"{path}: must follow the schema {store.MECHANISM!r} or {store.SCHEMA!r}, got {str(head['schema'])!r}"
+            f"{path}: must follow the schema {codec.MECHANISM!r} or {codec.SOLUTION!r}, got {str(head['schema'])!r}"
         )
     with without_warnings():  # the mechanism promises it, optimal or not
         solution = store.load_solution(path)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, storage, watching
+from dualmech import watching
 from dualmech.certificate import Certificate
 from dualmech.display import Displayed, told_apart
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError, UncertifiedWarning
@@ -22,8 +21,6 @@ from dualmech.workloads.base import same_content
 
 if TYPE_CHECKING:
     from dualmech.problems.base import AnyProblem
-
-SCHEMA, VERSION = "dualmech.solution", 1
 
 Dual = TypeVar("Dual")  # the problem's dual weights
 Made = TypeVar("Made")  # the mechanism of an answer
@@ -149,39 +146,6 @@ class Solution(Displayed, Generic[Dual, Made]):
         if rho is None:
             raise InvalidInputError(f"a {type(mechanism).__name__} has no rho; its privacy is its epsilon")
         return float(rho)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the answer and its problem to an ``.npz`` file; `dualmech.load` reads it.
-
-        ``docs/appendix/schemas.md`` lists the arrays of the file. The certificate is not written: `load` computes it
-        again. Raises `FileFormatError` where the path cannot be written, and leaves no file behind; `InputTypeError`
-        for a problem that has no file schema.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> import dualmech as dm
-        >>> from dualmech import fast
-        >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "prefix.npz")
-        ...     answer.save(path)
-        ...     again = dm.load(path)
-        >>> again == answer, again.status.name
-        (True, 'CERTIFIED')
-        """
-        files.write_npz(path, SCHEMA, VERSION, **self.arrays())
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the arrays of its file by name, as `save` writes them; `InputTypeError` as there."""
-        if "arguments" not in vars(type(self.problem)):
-            raise InputTypeError(
-                f"problem must declare its own `arguments` to have a file, got a {type(self.problem).__name__}"
-            )
-        codec = storage.codec
-        arrays = codec.pack_answer(self.problem, self.primal, self.dual) | codec.pack_metadata(self.metadata)
-        kept = {key: getattr(self, key) for key in ("tol", "message", "iterations", "seconds", "solver")}
-        return {**arrays, "status": self.status.name, **kept}
 
     def __eq__(self, other: object) -> bool:
         """Whether another answer has the same problem, point and dual weights, however it was found."""

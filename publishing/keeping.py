@@ -66,9 +66,8 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
         if not isinstance(known, UnionWorkload) or not same_symmetry(symmetries_of(known)[0], mechanism.symmetries):
             raise InvalidInputError("released must be of a mechanism with the symmetry of its own tables")
     arrays = codec.pack("workload", released.workload) | codec.pack("mechanism", mechanism)
-    arrays |= (
-        {} if released.answer is None else {f"{ANSWER}{key}": array for key, array in released.answer.arrays().items()}
-    )
+    if released.answer is not None:
+        arrays |= {f"{ANSWER}{key}": array for key, array in codec.pack_solution(released.answer).items()}
     if drawn.by_table:
         arrays |= {f"measured.{_name(axes)}": np.asarray(array) for axes, array in released.measured.items()}
     else:

@@ -196,7 +196,7 @@ class Specification:
         --------
         >>> import dualmech as dm
         >>> asked = dm.Specification.read("examples/people.toml")  # doctest: +SKIP
-        >>> asked.planned(dm.fast.solve(asked.problem())).save("plan.npz")  # doctest: +SKIP
+        >>> dm.save(asked.planned(dm.fast.solve(asked.problem())), "plan.npz")  # doctest: +SKIP
         """
         self.check_answer(answer)
         rho = None if self.rho is None else str(self.rho)

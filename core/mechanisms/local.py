@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from os import PathLike
-
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import storage, validate
+from dualmech import validate
 from dualmech.accounting import normal_quantile
 from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
@@ -187,10 +185,6 @@ class LocalMechanism(Displayed):
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw the answers (p,) that ``x_u`` users of each type would give, for study. NOT a private release."""
         return self.estimate(self.responses(x, rng))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write strategy and reconstruction to an ``.npz`` file, whole or not at all; `dualmech.load` reads it."""
-        storage.codec.save_mechanism(self, path)
 
     def _facts(self) -> dict[str, object]:
         outputs, size = self.strategy.shape

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dualmech import accounting, storage, validate
+from dualmech import accounting, validate
 from dualmech.display import Displayed, decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
@@ -108,26 +107,6 @@ class GaussianPrivacy(Displayed):
         if written is None:
             raise InvalidInputError(f"a {type(self).__name__} has no cells that it could be written out on")
         return written()
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the mechanism to an ``.npz`` file, whole or not at all; `dualmech.load` reads it.
-
-        ``docs/appendix/schemas.md`` has the arrays of the file.
-        Its privacy is not written: it is computed again when the file is read.
-        Raises `FileFormatError` where the path cannot be written; `InputTypeError` for what has no file.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> import dualmech as dm
-        >>> sums = dm.strategies.sqrt_toeplitz(100)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "sums.npz")
-        ...     sums.save(path)
-        ...     dm.load(path).rho == sums.rho
-        True
-        """
-        storage.codec.save_mechanism(self, path)
 
     @property
     def privacy_cost(self) -> float:

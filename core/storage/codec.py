@@ -19,19 +19,32 @@ from dualmech.workloads.base import Workload
 ABSENT = -1  # index that marks an absent item of a tuple
 
 
+SOLUTION, SOLUTION_VERSION = "dualmech.solution", 1
+
+
+def pack_solution(solution: Any) -> dict[str, Any]:
+    """Return the arrays of a solution's file by name; its certificate is not among them, and computed when it is read.
+
+    Raises `InputTypeError` for a problem that has no file schema.
+    """
+    if "arguments" not in vars(type(solution.problem)):
+        raise InputTypeError(
+            f"problem must declare its own `arguments` to have a file, got a {type(solution.problem).__name__}"
+        )
+    arrays = pack_answer(solution.problem, solution.primal, solution.dual)
+    if solution.metadata:  # the terms of a plan, which are read back as such
+        arrays["asked.kind"] = np.array("PlanTerms")
+        for name, part in solution.metadata.items():
+            arrays |= pack(f"asked.{name}", part)
+    facts = {name: getattr(solution, name) for name in ("tol", "message", "iterations", "seconds", "solver")}
+    return {**arrays, "status": solution.status.name, **facts}
+
+
 def pack_answer(problem: Any, primal: Any, dual: Any) -> Arrays:
     arrays: Arrays = {"problem": np.array(type(problem).__name__)}
     for name, part in (problem.argument_values() | {"primal": problem.stored(primal)}).items():
         arrays |= pack(name, part)
     return arrays | pack("dual", problem.stored_dual(dual))
-
-
-def pack_metadata(metadata: Mapping[str, Any]) -> Arrays:
-    """Return what an answer keeps beside its problem: the terms of a plan, which are read back as such."""
-    arrays: Arrays = {"asked.kind": np.array("PlanTerms")} if metadata else {}
-    for name, part in metadata.items():
-        arrays |= pack(f"asked.{name}", part)
-    return arrays
 
 
 MECHANISM, MECHANISM_VERSION = "dualmech.mechanism", 1

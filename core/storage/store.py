@@ -44,7 +44,8 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.progress import Status
-from dualmech.solution import SCHEMA, VERSION, Solution, judged_solution, warn_if_uncertified
+from dualmech.solution import Solution, judged_solution, warn_if_uncertified
+from dualmech.storage import codec
 from dualmech.storage.codec import ABSENT, MECHANISM, MECHANISM_VERSION
 from dualmech.validate import Array
 from dualmech.workloads import arrays as domains
@@ -337,12 +338,28 @@ def save(thing: object, path: FilePath) -> None:
     """Write a solution, a mechanism or a workload to a file, whole or not at all; `load` reads it back.
 
     Raises `FileFormatError` where the path cannot be written, `InputTypeError` for what has no file. Solutions and
-    mechanisms are ``.npz`` files; workloads any of those in ``docs/formats.md``.
+    mechanisms are ``.npz`` files, whose arrays ``docs/appendix/schemas.md`` lists; workloads any of those in
+    ``docs/formats.md``. Certificates and costs are not written: `load` computes them again.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "prefix.npz")
+    ...     dm.save(answer, path)
+    ...     again = dm.load(path)
+    >>> again == answer, again.status.name
+    (True, 'CERTIFIED')
     """
     if isinstance(thing, Workload):
         files.write_workload(thing, path)
-    elif isinstance(thing, KEPT):
-        thing.save(path)
+    elif isinstance(thing, Solution):
+        files.write_npz(path, codec.SOLUTION, codec.SOLUTION_VERSION, **codec.pack_solution(thing))
+    elif isinstance(thing, GaussianPrivacy | LocalMechanism):
+        codec.save_mechanism(thing, path)
     else:
         raise InputTypeError(
             f"thing must be a solution, a mechanism or a workload, got a {type(thing).__name__}; "
@@ -380,7 +397,7 @@ def load_solution(path: FilePath) -> Solution:
     Raises `FileFormatError` where the file cannot be read, follows another schema, lacks an array, or holds an
     impossible problem; `InputTypeError` for a path that is neither a text nor a path.
     """
-    with reading(path, SCHEMA, (VERSION,)) as arrays:
+    with reading(path, codec.SOLUTION, (codec.SOLUTION_VERSION,)) as arrays:
         solution = solution_of(arrays)
     return warn_if_uncertified(solution)
 
@@ -458,8 +475,5 @@ def _reason(arrays: Arrays) -> Status:
     return Status.STALLED if claimed is Status.CERTIFIED else claimed
 
 
-KEPT = (Solution, GaussianPrivacy, LocalMechanism)
-"""What has a file, besides workloads."""
-
-READERS: dict[str, Callable[[FilePath], Any]] = {SCHEMA: load_solution, MECHANISM: load_mechanism}
+READERS: dict[str, Callable[[FilePath], Any]] = {codec.SOLUTION: load_solution, MECHANISM: load_mechanism}
 """By schema, what reads a file of it."""

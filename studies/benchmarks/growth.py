@@ -27,6 +27,7 @@ from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.prices import prices_in_words
 from dualmech.publishing.release import plan_release, release
 from dualmech.storage.store import load as load_solution
+from dualmech.storage.store import save
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
 from dualmech.watching import without_warnings
 from dualmech.workloads.domain import Domain, count_text
@@ -196,7 +197,7 @@ def measure_way(attributes: int) -> dict[str, float]:
     took("mechanism, variances, prices in words")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.npz"
-        answer.save(path)
+        save(answer, path)
         took("save")
         load_solution(path)
         took("load")

@@ -129,7 +129,7 @@ class TestJudge:
     def test_an_optimum_is_status_0(self, tmp_path: Path) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1.0), tol=1e-8)
         assert self.judge(tmp_path, answer.primal).exit_code == 0
-        answer.mechanism.save(tmp_path / "mine.npz")
+        dm.save(answer.mechanism, tmp_path / "mine.npz")
         assert run("judge", "prefix:4", "--covariance", tmp_path / "mine.npz").exit_code == 0
         single = self.judge(tmp_path, 1.0000001 * answer.primal.astype(np.float32), "prefix:4", "--tol", "1e-5")
         assert single.exit_code == 0 and "judged scaled to meet its constraints" in single.output

@@ -40,7 +40,7 @@ class TestSilentlySomethingElse:
 
     def test_a_plot_that_cannot_be_written_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("matplotlib")
-        fast.solve(dm.FitnessForUse(dm.workloads.prefix(3))).save(tmp_path / "plan.npz")
+        dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3))), tmp_path / "plan.npz")
 
         def full(*_: object, **__: object) -> Any:
             raise dm.errors.FileFormatError("no space left on device")
@@ -81,7 +81,7 @@ class TestMessagesAndTables:
             read_caps(["hours=10"], asked)
 
     def test_a_plan_is_not_asked(self, tmp_path: Path) -> None:
-        fast.solve(dm.FitnessForUse(dm.workloads.prefix(3))).save(tmp_path / "plan.npz")
+        dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3))), tmp_path / "plan.npz")
         assert "is a plan" in str(run("solve", tmp_path / "plan.npz").exception)
 
     def test_prefixes_have_labels_of_one_form(self) -> None:
@@ -101,7 +101,7 @@ class TestMessagesAndTables:
             {"attributes": PEOPLE, "tables": [{"name": "t", "ask": ["sex", "age"], "margin": 20}]}
         )
         (tmp_path / "r.csv").write_text("age,sex,hours\n17,f,3\n20,m,?\n")
-        asked.planned(fast.solve(asked.problem())).save(tmp_path / "plan.npz")
+        dm.save(asked.planned(fast.solve(asked.problem())), tmp_path / "plan.npz")
         assert run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out").exit_code == 0
         heading, *rows = (tmp_path / "out" / "1_t.csv").read_text().split()
         assert heading == "sex,age,estimate,margin,low,high"

@@ -28,14 +28,14 @@ TABLES = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
     ],
 )
 def test_its_own_answer_is_judged(state: Callable[[], Any], shown: str, tmp_path: Path) -> None:
-    fast.solve(state()).save(tmp_path / "answer.npz")
+    dm.save(fast.solve(state()), tmp_path / "answer.npz")
     judged = run("judge", tmp_path / "answer.npz")
     assert judged.exit_code == 0 and judged.output.startswith("CERTIFIED: ") and shown in judged.output
 
 
 def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "answer.npz"
-    fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), 1.0), tol=0.5).save(path)
+    dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(8), 1.0), tol=0.5), path)
     assert run("judge", path).exit_code == 3 and run("judge", path, "--tol", 0.5).exit_code == 0
     with np.load(path) as held:
         arrays = dict(held)
@@ -51,7 +51,7 @@ def test_a_rough_answer_is_no_proof_and_a_changed_file_is_refused(tmp_path: Path
 )
 def test_options_that_nothing_reads_are_refused(command: str, option: tuple[Any, ...], tmp_path: Path) -> None:
     path = tmp_path / "answer.npz"
-    fast.solve(dm.FitnessForUse(dm.workloads.prefix(4))).save(path)
+    dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4))), path)
     refused = run(command, path, *option)
     assert isinstance(refused.exception, UsageError)
     assert str(refused.exception) == f"{option[0]} is not for a solution, whose file says what was asked"
@@ -65,5 +65,5 @@ def test_what_is_spent_is_an_option_of_answers_at_a_cost(tmp_path: Path) -> None
         (pure, (), "at epsilon = 1 (pure)"),
         (pure, ("--epsilon", 2), "at epsilon = 2 (pure)"),
     ):
-        fast.solve(problem).save(path)
+        dm.save(fast.solve(problem), path)
         assert said in run("judge", path, *spent).output

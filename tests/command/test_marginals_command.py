@@ -234,7 +234,7 @@ class TestNeighbours:
             assert "Neighbours: a matrix of 4 differences over 4 cells." in run(*arguments).output
         assert run("judge", *weighting, "--query-weights", path, *own).exit_code == 0
         made = dm.LinearGaussianMechanism(np.eye(4), np.eye(4), dm.neighbours.replace_one(4))
-        made.save(path)
+        dm.save(made, path)
         judged = run("judge", "prefix:4", "--targets", "4", "--covariance", path)
         assert "Neighbours: replace:1." in judged.output and "rho (zCDP) 1\n" in judged.output
         refused = run("judge", "prefix:4", "--covariance", path, *own).exception

@@ -63,7 +63,7 @@ class TestTables:
         assert again.exit_code == 0 and contents(folder) == contents(tmp_path / "again")
 
     def test_a_mechanism_gives_the_largest_that_it_answers(self, records: Path, tmp_path: Path) -> None:
-        dm.BlockMechanism.of_tables(ASKED, 1e-18).save(tmp_path / "cells.npz")
+        dm.save(dm.BlockMechanism.of_tables(ASKED, 1e-18), tmp_path / "cells.npz")
         assert run(records, tmp_path / "cells.npz", "-o", tmp_path / "out", "--rng", 0).exit_code == 0
         found = sorted(contents(tmp_path / "out"))
         assert found == [
@@ -111,7 +111,7 @@ class TestTables:
         assert [row[0] for row in found[3][1]] == ["ends", "front"]
 
     def test_the_folder_says_what_it_is_and_noise_is_drawn_anew(self, records: Path, tmp_path: Path) -> None:
-        dm.BlockMechanism.of_tables(ASKED).save(tmp_path / "cells.npz")
+        dm.save(dm.BlockMechanism.of_tables(ASKED), tmp_path / "cells.npz")
         once, again = tmp_path / "once", tmp_path / "again"
         for folder in (once, again):
             assert run(records, tmp_path / "cells.npz", "-o", folder).exit_code == 0
@@ -145,7 +145,7 @@ class TestTables:
 class TestRefused:
     @pytest.fixture
     def mechanism(self, tmp_path: Path) -> Path:
-        dm.BlockMechanism.of_tables(ASKED).save(tmp_path / "cells.npz")
+        dm.save(dm.BlockMechanism.of_tables(ASKED), tmp_path / "cells.npz")
         return tmp_path / "cells.npz"
 
     def refused(self, message: str, *arguments: object) -> None:
@@ -185,11 +185,11 @@ class TestRefused:
         path, folder = tmp_path / "other.npz", tmp_path / "out"
         dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), path)
         self.refused("a solution of marginal or query tables or of a union", records, path, "-o", folder)
-        dm.LinearGaussianMechanism(np.eye(2), np.eye(2)).save(path)
+        dm.save(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), path)
         self.refused("must hold a BlockMechanism, got a LinearGaussianMechanism", records, path, "-o", folder)
-        dm.BlockMechanism.of_levels(DOMAIN, {}).save(path)
+        dm.save(dm.BlockMechanism.of_levels(DOMAIN, {}), path)
         self.refused("measures nothing", records, path, "-o", folder)
-        dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}).save(path)
+        dm.save(dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}), path)
         self.refused("is not answered", records, path, "-o", folder)
         self.refused("not a zip file", records, records, "-o", folder)
         assert not folder.exists()

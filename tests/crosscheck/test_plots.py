@@ -114,7 +114,7 @@ class TestWhatIsDrawn:
         table = {"name": "ages", "ask": {"age": "values"}, "margin": 9}
         asked = dm.Specification.of({"attributes": {"age": {"from": 1, "to": 9}}, "tables": [table]})
         plan = asked.planned(fast.solve(asked.problem()))
-        plan.save(tmp_path / "plan.npz")
+        dm.save(plan, tmp_path / "plan.npz")
         released = dm.plan_release(plan)
         for given in (plan, released, dm.load(tmp_path / "plan.npz")):
             drawn = dm.plots.tradeoff(given)
@@ -178,11 +178,11 @@ def test_what_is_no_answer_is_refused(answer: Any) -> None:
 
 def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
     path, folder = str(tmp_path / "answer.npz"), tmp_path / "pictures"
-    fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))).save(path)
+    dm.save(fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))), path)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and result.output.count("drawn: ") == 10
     assert len({each.stem for each in folder.iterdir()}) == 5
-    fast.solve(dm.TotalVariance(SUMS)).save(path)
+    dm.save(fast.solve(dm.TotalVariance(SUMS)), path)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):

@@ -212,7 +212,7 @@ class TestCommand:
 
     def test_a_file_is_judged_and_the_better_one_written(self, tmp_path: Path) -> None:
         made, better = tmp_path / "counts.npz", tmp_path / "better.npz"
-        dm.LinearGaussianMechanism(np.vstack([np.eye(8), np.ones((1, 8))]), 2 * np.eye(9)).save(made)
+        dm.save(dm.LinearGaussianMechanism(np.vstack([np.eye(8), np.ones((1, 8))]), 2 * np.eye(9)), made)
         done = run("judge", "prefix:8", "--mechanism", made, "-o", better)
         assert done.exit_code == 0 and "Wasted: " in done.output and "The better one: " in done.output
         again = run("judge", "prefix:8", "--mechanism", better, "--tol", "1e-5")

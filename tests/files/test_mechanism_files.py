@@ -73,14 +73,14 @@ def test_a_mechanism_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.profile, made.profile, rtol=1e-12)
     for one, other in zip(again.variances(asked), made.variances(asked), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
-    again.save(tmp_path / "two.npz")
+    dm.save(again, tmp_path / "two.npz")
     assert (tmp_path / "two.npz").read_bytes() == (tmp_path / "one.npz").read_bytes()
     arrays = files.read_archive(tmp_path / "one.npz", {"schema", "library"})
     assert str(arrays["schema"]) == codec.MECHANISM and str(arrays["library"]) == dm.__version__
 
 
 def test_names_of_values_survive_and_other_objects_are_refused(tmp_path: Path) -> None:
-    solved().save(tmp_path / "union.npz")
+    dm.save(solved(), tmp_path / "union.npz")
     assert dm.load(tmp_path / "union.npz").domain == union().domain
     assert isinstance(dm.load(tmp_path / "union.npz").domain, dm.Schema)
     path = tmp_path / "other.npz"
@@ -93,7 +93,7 @@ def test_names_of_values_survive_and_other_objects_are_refused(tmp_path: Path) -
 @pytest.mark.parametrize("kind", ["union", "product", "split", "stream", "toeplitz"])
 def test_every_array_is_needed_and_none_is_believed(kind: str, tmp_path: Path) -> None:
     made, path = MADE[kind][0](), tmp_path / "made.npz"
-    made.save(path)
+    dm.save(made, path)
     whole = files.read_archive(path)
     del whole["schema"], whole["version"]
     for key in whole:
@@ -116,7 +116,7 @@ def test_impossible_blocks_are_refused(tmp_path: Path) -> None:
         ({"neighbours": lambda _: np.array("strangers")}, "neighbours"),
     ):
         path = tmp_path / "union.npz"
-        solved("replace").save(path)
+        dm.save(solved("replace"), path)
         arrays = files.read_archive(path)
         del arrays["schema"], arrays["version"]
         for key, change in changes.items():
@@ -130,7 +130,7 @@ def test_impossible_blocks_are_refused(tmp_path: Path) -> None:
 def test_blocks_of_one_row_that_is_none_are_refused(value: float, tmp_path: Path) -> None:
     """Their cost would be NaN, which no comparison with a budget refuses."""
     tables = dm.workloads.union({"age": 4, "sex": 2}, {"sexes": ["sex"]})
-    dm.BlockMechanism.of_tables(tables, 9.0).save(tmp_path / "noise.npz")
+    dm.save(dm.BlockMechanism.of_tables(tables, 9.0), tmp_path / "noise.npz")
     arrays = dict(np.load(tmp_path / "noise.npz"))
     del arrays["digest"]
     (name,) = (name for name in arrays if name.endswith("moves"))

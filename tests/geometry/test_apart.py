@@ -346,6 +346,6 @@ class TestProblems:
 
     def test_files_keep_it(self, tmp_path: Any) -> None:
         mechanism = dm.EpochsMechanism(dm.LinearGaussianMechanism(np.eye(4), np.eye(4)), "participation:2:2:at-least")
-        mechanism.save(tmp_path / "apart.npz")
+        dm.save(mechanism, tmp_path / "apart.npz")
         assert dm.load(tmp_path / "apart.npz") == mechanism
         assert "at-least" in repr(mechanism) and mechanism.participation_cost(2, 2, at_least=True).exact

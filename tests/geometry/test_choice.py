@@ -431,7 +431,7 @@ class TestProductsWithoutSymmetry:
         found, other = (fast.solve(each, tol=1e-8) for each in (by_product, by_blocks))
         assert found.objective == pytest.approx(other.objective, rel=1e-7)
         assert by_product.same_as(by_blocks) and by_product.workload is asked
-        found.save(tmp_path / "found.npz")
+        dm.save(found, tmp_path / "found.npz")
         again = dm.load(tmp_path / "found.npz")
         assert again == found and again.problem.geometry.name == "product"
         np.testing.assert_allclose(by_product.per_query(), 2.0)

@@ -158,12 +158,12 @@ class TestLong:
         assert alone.gap < 0.08
 
     def test_it_is_kept_and_judged_anew(self, answer: Any, tmp_path: Path) -> None:
-        answer.save(tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
         with pytest.warns(dm.errors.UncertifiedWarning):
             kept = dm.load(tmp_path / "answer.npz")
         assert kept.problem == answer.problem and kept.certificate == answer.certificate
         assert kept.mechanism == answer.mechanism and repr(kept.mechanism) == repr(answer.mechanism)
-        answer.mechanism.save(tmp_path / "noise.npz")
+        dm.save(answer.mechanism, tmp_path / "noise.npz")
         assert dm.load(tmp_path / "noise.npz") == answer.mechanism
         assert crosscheck.compare([answer, kept]).outcome.name != "CONFLICT"
         verdict = crosscheck.judge(answer.problem, dm.strategies.sqrt_toeplitz(120), bound=answer)

@@ -231,7 +231,7 @@ class TestPrices:
         np.testing.assert_allclose(answer.phase_prices.sum(axis=1), masses, atol=1e-4)
         cost = np.append(np.diagonal(dm.LinearGaussianMechanism(problem.basis, answer.primal).cost_matrix), 0.0)
         np.testing.assert_allclose(answer.phase_prices, masses[:, None] * cost[problem.geometry.phases], atol=1e-4)
-        answer.save(tmp_path / "answer.npz")
+        dm.save(answer, tmp_path / "answer.npz")
         np.testing.assert_array_equal(dm.load(tmp_path / "answer.npz").phase_prices, answer.phase_prices)
 
     def test_weights_for_nothing_have_none_and_other_neighbours_refuse(self) -> None:
@@ -377,7 +377,7 @@ class TestOptima:
         answer = fast.solve(problem, tol=1e-6)
         mechanism = answer.mechanism
         assert mechanism.squared_privacy_cost <= 1 and "participation:2:4" in repr(mechanism)
-        mechanism.save(tmp_path / "noise.npz")
+        dm.save(mechanism, tmp_path / "noise.npz")
         again = dm.load(tmp_path / "noise.npz")
         assert again == mechanism and again.rho == mechanism.rho
         assert crosscheck.judge(problem, again, tol=1e-6).feasible

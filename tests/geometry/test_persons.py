@@ -172,8 +172,8 @@ def test_composed_costs_add_up() -> None:
 @pytest.mark.parametrize("asked", [PAIRS, CLASSES], ids=["marginals", "classes"])
 def test_files_keep_the_rule(asked: Any, tmp_path: Path) -> None:
     answer = fast.solve(dm.FitnessForUse(asked, neighbours="contributions:month:2:2", geometry="blocks"), tol=1e-3)
-    answer.save(tmp_path / "answer.npz")
-    answer.mechanism.save(tmp_path / "mechanism.npz")
+    dm.save(answer, tmp_path / "answer.npz")
+    dm.save(answer.mechanism, tmp_path / "mechanism.npz")
     again = dm.load(tmp_path / "answer.npz")
     assert again.problem == answer.problem and again.problem.neighbours == answer.problem.neighbours
     mechanism = dm.load(tmp_path / "mechanism.npz")

@@ -152,6 +152,6 @@ def test_what_a_stream_of_ranges_cannot_hold() -> None:
 class TestFilesAndRefusals:
     def test_files(self, tmp_path: Path) -> None:
         answer = fast.solve(stated(300), tol=1e-4)
-        answer.save(tmp_path / "found.npz")
+        dm.save(answer, tmp_path / "found.npz")
         again = dm.load(tmp_path / "found.npz")
         assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)

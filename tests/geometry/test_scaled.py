@@ -196,7 +196,7 @@ class TestMechanism:
         rows = np.stack([*mechanism.scaled(4.0).noise(3, rng=lambda step: numbers[step])])
         assert rows == pytest.approx(2 * np.linalg.solve(mechanism.matrix, numbers), rel=1e-12)
         assert mechanism.noise(3).recurrence.rows_kept(4) == 2
-        mechanism.scaled(3.0).save(tmp_path / "noise.npz")
+        dm.save(mechanism.scaled(3.0), tmp_path / "noise.npz")
         assert dm.load(tmp_path / "noise.npz").same_as(mechanism.scaled(3.0))
 
     def test_bad_parts_are_refused(self) -> None:
@@ -222,5 +222,5 @@ class TestMechanism:
 
     def test_it_is_kept(self, tmp_path: Path) -> None:
         mechanism = dm.strategies.scaled_toeplitz([1.0, 0.5], [1.0, 2.0, 1.5], [2.0, -0.5], [1.0, 0.7]).scaled(3.0)
-        mechanism.save(tmp_path / "noise.npz")
+        dm.save(mechanism, tmp_path / "noise.npz")
         assert dm.load(tmp_path / "noise.npz").same_as(mechanism)

@@ -128,9 +128,9 @@ def test_what_a_file_would_understate_is_not_saved(tmp_path: Any) -> None:
     rounded = single("nearly parallel rows")[0].rebase(np.eye(2))
     if np.any(dm.LinearGaussianMechanism(np.eye(2), rounded.covariance()).profile < rounded.profile * (1 - 1e-8)):
         with pytest.raises(dm.errors.InvalidInputError, match="save that one"):
-            rounded.save(tmp_path / "noise.npz")
+            dm.save(rounded, tmp_path / "noise.npz")
     plain = single("plain")[0].rebase(np.eye(4))
-    plain.save(tmp_path / "plain.npz")
+    dm.save(plain, tmp_path / "plain.npz")
     assert dm.load(tmp_path / "plain.npz").rho == pytest.approx(plain.rho, rel=1e-9)
 
 

@@ -187,7 +187,7 @@ class TestFiles:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.marginals([10] * 30, ways=(0, 2))))
         empty = dm.BlockMechanism.of_levels(dm.Domain({"a": 2}), {})
         for mechanism in (answer.mechanism, empty):
-            mechanism.save(path)
+            dm.save(mechanism, path)
             back = dm.load(path)
             assert back.domain == mechanism.domain and back.noise == mechanism.noise
 

@@ -196,7 +196,7 @@ class TestFiles:
         covariance = np.array([[1.0, 1 / 3], [1 / 3, 0.7]])
         mechanism = dm.LinearGaussianMechanism([[1, 0, 0.1], [0, 1, 1 / 7]], covariance, neighbours)
         path = tmp_path / "mechanism.npz"
-        mechanism.save(path)
+        dm.save(mechanism, path)
         back = dm.load(path)
         np.testing.assert_array_equal(back.query_matrix, mechanism.query_matrix)
         np.testing.assert_array_equal(back.covariance(), mechanism.covariance())

@@ -91,10 +91,10 @@ def test_both_layers_the_judge_and_a_file(tmp_path) -> None:  # type: ignore[no-
     problem = dm.CommonMechanism([random_tables(seed) for seed in (1, 2, 8)])
     found, same = fast.solve(problem), reference.solve(problem, backend="CLARABEL")
     assert crosscheck.compare([found, same]).outcome.name == "AGREE"
-    found.save(tmp_path / "common.npz")
+    dm.save(found, tmp_path / "common.npz")
     again = dm.load(tmp_path / "common.npz")
     assert again.problem.same_as(problem) and again.gap == pytest.approx(found.gap, abs=1e-12)
-    found.mechanism.save(tmp_path / "mechanism.npz")
+    dm.save(found.mechanism, tmp_path / "mechanism.npz")
     verdict = crosscheck.judge(problem, dm.load(tmp_path / "mechanism.npz"))
     assert verdict.feasible and verdict.maximality and verdict.gap < 1e-6
 

@@ -119,7 +119,7 @@ def test_bad_input_is_refused_before_records_are_read_and_circles_by_name() -> N
 def test_what_is_common_is_published_by_the_tables_that_it_answers(records: Path, tmp_path: Path) -> None:
     pair = [fast.solve(dm.FitnessForUse(each, 25.0)).mechanism for each in ASKED]
     answer = fast.solve(dm.CommonMechanism(pair))
-    answer.save(tmp_path / "common.npz")
+    dm.save(answer, tmp_path / "common.npz")
     released = dm.release(answer, records, rho=answer.mechanism.rho)
     assert released.tables == ("age",) and "CommonMechanism" in released.statement()
     # A process that has loaded nothing else knows all kinds of parts that the file may have.

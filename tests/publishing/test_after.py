@@ -173,7 +173,7 @@ class TestTheCommand:
 
     def test_misuse(self, folder: Path) -> None:
         (folder / "one.toml").write_text(f"rho = '1/10'\n{ATTRIBUTES}ask = ['age']\nmargin = 20\n")
-        fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)).save(folder / "first.npz")
+        dm.save(fast.solve(dm.FitnessForUse(union(ages={"age": None}), 4.0)), folder / "first.npz")
         after = (folder / "one.toml", "--after", folder / "first.npz")
         for line, words in (
             (after, "leave out rho"),

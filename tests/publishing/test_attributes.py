@@ -125,7 +125,7 @@ class TestWholeWay:
         assert counts[:4].sum() == counts[-1] == counts[2:7].sum()
 
     def test_a_file_keeps_all(self, plan: dm.Solution, tmp_path: Path) -> None:
-        plan.save(tmp_path / "plan.npz")
+        dm.save(plan, tmp_path / "plan.npz")
         again = dm.load(tmp_path / "plan.npz")
         assert again.problem.workload.same_as(plan.problem.workload)
         assert dm.plan_release(again).published.keys() == dm.plan_release(plan).published.keys()

@@ -325,7 +325,7 @@ class TestCommand:
             ("first", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}})),
             ("second", dm.workloads.union(people, {"ages": {"age": dm.workloads.prefix(4)}, "cells": ["age", "sex"]})),
         ):
-            fast.solve(dm.FitnessForUse(asked, 9.0)).save(tmp_path / "plan.npz")
+            dm.save(fast.solve(dm.FitnessForUse(asked, 9.0)), tmp_path / "plan.npz")
             found = run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / name)
             assert found.exit_code == 0, found.exception
         first, second = tmp_path / "first", tmp_path / "second"
@@ -345,7 +345,7 @@ class TestCommand:
 
     def test_what_is_no_publication(self, tmp_path: Path) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 9.0))
-        answer.save(tmp_path / "plan.npz")
+        dm.save(answer, tmp_path / "plan.npz")
         refused = run("combine", tmp_path / "plan.npz", tmp_path / "none.npz", "-o", tmp_path / "both")
         assert refused.exit_code != 0 and "dualmech.publication" in str(refused.exception)
         assert run("combine", tmp_path / "plan.npz", "-o", tmp_path / "both").exit_code == 2
@@ -354,7 +354,7 @@ class TestCommand:
         pytest.importorskip("opendp")
         (tmp_path / "r.csv").write_text("day\n" + "3\n5\n" * 20)
         table = {"name": "up to", "ask": {"day": "prefixes"}, "variance": 9}
-        planned({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]}).save(tmp_path / "plan.npz")
+        dm.save(planned({"attributes": {"day": {"from": 1, "to": 600}}, "tables": [table]}), tmp_path / "plan.npz")
         found = run("release", tmp_path / "r.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert found.exit_code == 0, found.exception
         assert not (tmp_path / "out" / "release.npz").exists()

@@ -135,7 +135,7 @@ class TestContradictions:
     def test_specifications_of_other_plans(self, folder: Path) -> None:
         """In the file of a publication, and in the file of a plan."""
         arrays = written("tables", folder)
-        plan().save(folder / "plan.npz")
+        dm.save(plan(), folder / "plan.npz")
         planned = dict(np.load(folder / "plan.npz"))
         del planned["digest"]
         for changed, told in (

@@ -276,7 +276,7 @@ class TestSpecification:
     def test_the_office_is_told_and_the_release_is_not(self, path: Path, tmp_path: Path) -> None:
         records = {"person": "tailnum", "at_most": 3}
         asked = dm.Specification.of(specification(records=records))
-        asked.planned(fast.solve(asked.problem(), tol=1e-3)).save(tmp_path / "plan.npz")
+        dm.save(asked.planned(fast.solve(asked.problem(), tol=1e-3)), tmp_path / "plan.npz")
         counted(path, [("N1", 1, "ATL")] * 50 + [("N2", 1, "ATL")], None)
         done = run("release", path, tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert "Records left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output

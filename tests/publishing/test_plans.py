@@ -144,8 +144,8 @@ class TestUnbounded:
 class TestDryRun:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        fast.solve(dm.FitnessForUse(ASKED, {"ages": 40.0, "sex": 9.0})).save(tmp_path / "plan.npz")
-        fast.solve(dm.FitnessForUse(ASKED, 1e-6)).save(tmp_path / "sharp.npz")
+        dm.save(fast.solve(dm.FitnessForUse(ASKED, {"ages": 40.0, "sex": 9.0})), tmp_path / "plan.npz")
+        dm.save(fast.solve(dm.FitnessForUse(ASKED, 1e-6)), tmp_path / "sharp.npz")
         (tmp_path / "records.csv").write_text("sex,age\nnobody can read this\n")
         return tmp_path
 

@@ -66,7 +66,7 @@ class TestCounts:
 
     def test_a_plan_keeps_what_columns_mean(self, path: Path, tmp_path: Path) -> None:
         path.write_text("sex,age,n,wt\nf,1,300,0.5\nm,2,500,0.5\n")
-        planned(count="n", ignore=["wt"]).save(tmp_path / "plan.npz")
+        dm.save(planned(count="n", ignore=["wt"]), tmp_path / "plan.npz")
         again = dm.load(tmp_path / "plan.npz")
         assert np.allclose(dm.release(again, path).estimates("people"), [[0, 300, 0], [0, 0, 500]], atol=9)
         with pytest.raises(dm.errors.InvalidInputError, match="what the specification says, or nothing"):
@@ -137,7 +137,7 @@ class TestUnread:
 
     def test_the_command_names_what_it_does_not_read(self, path: Path, tmp_path: Path) -> None:
         path.write_text("sex,height,age,name\nf,170,1,x\n")
-        planned().save(tmp_path / "plan.npz")
+        dm.save(planned(), tmp_path / "plan.npz")
         plan = str(tmp_path / "plan.npz")
         told = run("release", path, plan, "-o", tmp_path / "out").output
         assert "Columns that are not read: height, name." in told
@@ -149,7 +149,7 @@ class TestCommand:
         duckdb = pytest.importorskip("duckdb")
         pytest.importorskip("narwhals")
         pytest.importorskip("pyarrow")
-        planned().save(tmp_path / "plan.npz")
+        dm.save(planned(), tmp_path / "plan.npz")
         plan, database = str(tmp_path / "plan.npz"), str(tmp_path / "people.duckdb")
         with duckdb.connect(database) as connection:
             connection.sql("create table people as select 'f' as sex, i % 3 as age from range(3000) t(i)")

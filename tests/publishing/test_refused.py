@@ -123,7 +123,7 @@ class TestWeights:
     def test_a_column_of_weights_is_not_left_out(self, tmp_path: Path) -> None:
         path, asked = tmp_path / "records.csv", W.marginals(PEOPLE, ways=1)
         answer = fast.solve(dm.FitnessForUse(asked, 9.0))
-        answer.save(tmp_path / "plan.npz")
+        dm.save(answer, tmp_path / "plan.npz")
         for label in ("weight", "weights", "Weight", " WEIGHTS "):
             path.write_text(f"age,sex,region,{label}\n1,f,n,17\n")
             told = rf"records\.csv: line 1: .*records.count = '{label.strip()}' .* records.ignore"

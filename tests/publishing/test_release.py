@@ -126,12 +126,12 @@ class TestSchema:
 
     def test_files_keep_it(self, tmp_path: Path) -> None:
         answer = fast.solve(dm.FitnessForUse(ASKED, 1.0), tol=1e-3)
-        answer.save(tmp_path / "plan.npz")
+        dm.save(answer, tmp_path / "plan.npz")
         again = dm.load(tmp_path / "plan.npz")
         assert again.problem.workload.domain == PEOPLE and again == answer
         assert dm.Schema.of_json(PEOPLE.to_json()) == PEOPLE != dm.Domain(PEOPLE.sizes)
         marginals = fast.solve(dm.FitnessForUse(dm.workloads.marginals(PEOPLE, ways=1), 1.0))
-        marginals.save(tmp_path / "ways.npz")
+        dm.save(marginals, tmp_path / "ways.npz")
         assert dm.load(tmp_path / "ways.npz").problem.workload.domain == PEOPLE
         dm.save(marginals.mechanism, tmp_path / "mechanism.npz")
         assert dm.load(tmp_path / "mechanism.npz").domain == PEOPLE

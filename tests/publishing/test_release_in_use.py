@@ -116,7 +116,7 @@ class TestCommand:
     def plan(self, tmp_path: Path) -> Path:
         people = dm.Schema({"sex": ["f", "m"]})
         answer = fast.solve(dm.FitnessForUse(dm.workloads.union(people, {"sex": ["sex"]}), 4.0))
-        answer.save(tmp_path / "plan.npz")
+        dm.save(answer, tmp_path / "plan.npz")
         (tmp_path / "records.csv").write_text("sex\nf\nm\nm\n")
         return tmp_path
 
@@ -140,7 +140,7 @@ class TestCommand:
 
     def test_what_is_too_large_to_fit_is_refused_before_anything_is_drawn(self, tmp_path: Path) -> None:
         pairs = dm.workloads.marginals(dm.Domain({"a": 600, "b": 700}), ways=2)
-        fast.solve(dm.FitnessForUse(pairs, 4.0)).save(tmp_path / "plan.npz")
+        dm.save(fast.solve(dm.FitnessForUse(pairs, 4.0)), tmp_path / "plan.npz")
         found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
         assert found.exit_code != 0 and "too large to fit" in str(found.exception or found.output)
         assert not (tmp_path / "out").exists()
@@ -150,7 +150,7 @@ class TestCommand:
         old = dm.Workload(np.array([[0.0, 1.0, 1.0]]))
         people = dm.Schema({"age": range(3), "sex": 2})
         for asked in (dm.workloads.union(people, {"old": {"age": old}}), old):
-            fast.solve(dm.FitnessForUse(asked, 4.0)).save(tmp_path / "plan.npz")
+            dm.save(fast.solve(dm.FitnessForUse(asked, 4.0)), tmp_path / "plan.npz")
             found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
             assert found.exit_code != 0 and "a fit needs the number of records" in str(found.exception)
             assert not (tmp_path / "out").exists()
@@ -159,7 +159,7 @@ class TestCommand:
         asked = dm.workloads.union(dm.Schema({"age": range(6)}), {"ages": {"age": dm.workloads.prefix(6)}})
         with pytest.warns(dm.errors.UncertifiedWarning):
             rough = fast.solve(dm.FitnessForUse(asked, 4.0), tol=1e-15)
-        rough.save(plan / "rough.npz")
+        dm.save(rough, plan / "rough.npz")
         (plan / "ages.csv").write_text("age\n0\n1\n")
         found = self.run(plan / "ages.csv", plan / "rough.npz", "--dry-run")
         assert found.exit_code == 0 and "the plan is not certified: gap" in found.output

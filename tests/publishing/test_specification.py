@@ -95,7 +95,7 @@ def test_what_is_drawn_keeps_caps_and_rho(neighbours: str, rho: str) -> None:
 def test_what_is_drawn_at_a_privacy_keeps_it(rho: str, tmp_path: Path) -> None:
     asked = specified(AGES, SEXES, rho=rho)
     answer = fast.solve(asked.problem())
-    answer.save(tmp_path / "plan.npz")
+    dm.save(answer, tmp_path / "plan.npz")
     drawn = dm.plan_release(dm.load(tmp_path / "plan.npz"), rho=rho)
     assert drawn.rho <= Fraction(rho)
     factor = answer.certificate.interval[1]
@@ -222,7 +222,7 @@ class TestOneNumber:
         """Whatever a machine's rounding makes of the noise: a change of some 1e-9 changes no number of it."""
         asked = specified(AGES, SEXES)
         answer = asked.planned(fast.solve(asked.problem()))
-        answer.save(tmp_path / "plan.npz")
+        dm.save(answer, tmp_path / "plan.npz")
         assert answer.metadata
         kept = Fraction(str(answer.metadata["rho"]))
         told = dm.plan_release(answer).lines()

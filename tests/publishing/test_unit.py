@@ -355,7 +355,7 @@ def test_the_command_keeps_units_apart(tmp_path: Path) -> None:
     data = csv(tmp_path, ROWS)
     (tmp_path / "ledger.toml").write_text("limit = 1\n")
     for name, given in (("records", None), ("persons", PERSONS)):
-        asked(given).save(tmp_path / f"{name}.npz")
+        dm.save(asked(given), tmp_path / f"{name}.npz")
     options = ("--ledger", tmp_path / "ledger.toml")
     assert run("release", data, tmp_path / "records.npz", "-o", tmp_path / "one", *options).exit_code == 0
     refused = run("release", data, tmp_path / "persons.npz", "-o", tmp_path / "two", *options)

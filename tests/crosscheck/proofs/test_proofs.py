@@ -202,7 +202,7 @@ class TestFiles:
             dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3))),
         )
         for each in (*(dm.prove(fast.solve(problem, tol=0.5)) for problem in problems), proof):
-            each.save(path)
+            dm.save(each, path)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0 and done.stdout.startswith("proven: "), done.stderr
         assert done.stdout.startswith("proven: 1.75")
@@ -341,6 +341,6 @@ def test_roots_are_below_and_near(weight: Fraction | float) -> None:
 
 
 def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
-    fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)).save(tmp_path / "answer.npz")
+    dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), tmp_path / "answer.npz")
     with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
         check.read(str(tmp_path / "answer.npz"))

@@ -140,7 +140,7 @@ class TestJudge:
         judged = problem.certify(strategy, lie)
         assert judged.lower_bound <= optimum.lower_bound and not judged.certifies(0.1)
         facts: Any = {"otherwise": dm.Status.STALLED, "iterations": 1, "seconds": 0.0, "message": "", "solver": "none"}
-        judged_solution(problem, strategy, lie, tol=1e-6, **facts).save(tmp_path / "lie.npz")
+        dm.save(judged_solution(problem, strategy, lie, tol=1e-6, **facts), tmp_path / "lie.npz")
         with pytest.warns(UserWarning):
             assert dm.load(tmp_path / "lie.npz").status is not dm.Status.CERTIFIED
 
@@ -278,7 +278,7 @@ class TestMechanism:
 
     def test_survives_a_file(self, tmp_path: Path) -> None:
         mechanism = dm.LocalMechanism(randomised_response(3, 1.0), 1.0, dm.workloads.prefix(3))
-        mechanism.save(tmp_path / "local.npz")
+        dm.save(mechanism, tmp_path / "local.npz")
         loaded = dm.load(tmp_path / "local.npz")
         np.testing.assert_array_equal(loaded.strategy, mechanism.strategy)
         np.testing.assert_array_equal(loaded.user_variances, mechanism.user_variances)

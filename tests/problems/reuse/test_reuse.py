@@ -401,7 +401,7 @@ class TestOnBlocks:
         louder = found.primal.scaled(1 + 1e-3)
         assert tables.certify(louder, found.dual).violation >= 0.9e-3
         assert tables.certify(found.primal, found.dual).feasible
-        found.save(tmp_path / "answer.npz")
+        dm.save(found, tmp_path / "answer.npz")
         again = dm.load(tmp_path / "answer.npz")
         assert again.problem == tables
         assert (again.objective, again.lower_bound) == (found.objective, found.lower_bound)

@@ -100,7 +100,7 @@ class TestAroundIt:
 
     def test_files_hold_no_matrix(self, tmp_path) -> None:  # type: ignore[no-untyped-def]
         found = fast.solve(by_sines(3000), tol=1e-3)
-        found.save(tmp_path / "found.npz")
+        dm.save(found, tmp_path / "found.npz")
         assert (tmp_path / "found.npz").stat().st_size < 200_000
         again = store.load(tmp_path / "found.npz")
         assert again == found and again.problem.geometry.name == "sines"
