@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -123,12 +123,30 @@ They are tried in turn, until the judge finds the covariance feasible."""
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
+class Reduction(Protocol):
+    """A problem reduced to a dual function, and the way back for its covariances."""
+
+    @property
+    def program(self) -> DualFunction:
+        """The dual function."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of neighbours and queries, or of their orbits, of the problem."""
+
+    def covariance(self, point: Any, /) -> Any:
+        """Return the problem's noise from that of the program."""
+
+
+R = TypeVar("R", bound=Reduction, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ReducedProblem:
+class ReducedProblem(Generic[R]):
     """A problem, its reduction to a dual function, and the ways between the weights of both."""
 
     problem: AnyProblem
-    reduction: Any
+    reduction: R
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
     gather: Callable[[Any], Array | None]  # takes an earlier dual's weights back; None where kind or size differ
     approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum

@@ -203,7 +203,7 @@ def ascend_blocks(
     return ascend(problem, limits, method=method, start=start)
 
 
-def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
+def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem[BlockReduction]:
     targets = problem.targets[problem.geometry.tables]
     reduction = BlockReduction.of(problem.geometry, 1 / np.sqrt(targets))
 
@@ -222,7 +222,7 @@ def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
     return ascent.ReducedProblem(problem, reduction, dual, gather)
 
 
-def _reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
+def _reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem[BlockReduction]:
     roots = np.sqrt(problem.geometry.orbit_weights(problem.weights))
     reduction = BlockReduction.of(problem.geometry, roots, fixed=True)
 

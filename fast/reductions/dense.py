@@ -101,7 +101,7 @@ class WithoutCopies:
         return np.concatenate([self.neighbours.gather(weights[:count]), last])
 
 
-def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.ReducedProblem:
+def without_copies(reduced: ascent.ReducedProblem[Reduction], geometry: Dense) -> ascent.ReducedProblem[Reduction]:
     """Return the problem with one neighbour and one query of each kind, on its own cells where most are independent."""
     whole, program = reduced.reduction, reduced.reduction.program
     if geometry.workload.is_without_copies and program.moves is None:
@@ -289,7 +289,7 @@ def ascend_dense(
 ) -> Solution:
     """Ascend the dual of a problem on a dense geometry; `orbits` ties its weights."""
 
-    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[Reduction]:
         whole = reduced_variance(problem) if isinstance(problem, TotalVariance) else reduced_fitness(problem)
         if orbits is not None:
             return by_orbit(whole, Orbits.of(problem, orbits))
@@ -298,7 +298,7 @@ def ascend_dense(
     return ascent.ascend(reduce, problem, limits, method=method, start=start)
 
 
-def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
+def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem[Reduction]:
     reduction = Reduction.of(problem.geometry, problem.targets)
 
     def gather(dual: object) -> Array | None:
@@ -312,7 +312,7 @@ def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem:
     )
 
 
-def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem:
+def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem[Reduction]:
     reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
 
     def gather(dual: object) -> Array | None:
