@@ -155,7 +155,7 @@ def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Ro
         yield row
 
 
-for study in (library, leaderboard, sweep.sweep, sweep.report, commands.simulate):
+for study in (library, leaderboard, sweep.sweep, commands.simulate):
     app.command(cls=Checked, rich_help_panel=STUDIES)(study)
 
 

@@ -349,12 +349,6 @@ USES = (
         "is not for --dry-run, which reads no record and writes nothing",
         ("release",),
     ),
-    Use(
-        ("jobs",),
-        lambda options: options["dask"] is None,
-        "is for this machine; a Dask cluster has as many as it has workers",
-        ("sweep",),
-    ),
 )
 """Every option that some way of calling a command does not read; a family's own options are in its record."""
 

@@ -1,103 +1,134 @@
-"""The commands ``sweep`` and ``report``: many runs that a file states, and a page of their results."""
+"""The command ``sweep``: problems of the command line over a grid that a file states."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Mapping
 
-    from dualmech.studies.sweeps.running import Row, Verdict
+    from dualmech.command.request import Request
+    from dualmech.solution import Solution
+
+KEYS = {
+    **{"families": "problem", "workloads": "workload", "sizes": "size", "seeds": "seed", "layers": "layer"},
+    **{"backends": "backend", "tolerances": "tol"},
+    **{name: name for name in ("targets", "rho", "neighbours", "t1", "time_limit")},
+}
+"""The keys of a grid, and the argument of a run that each one's values are for."""
+
+SIZE, SEED = "{size}", "{seed}"  # in the text of a workload
 
 
 def sweep(
     grid: Annotated[
         str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
     ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File of results, .jsonl: a line a run, added as it ends. Runs whose line is there are not run again.",
-        ),
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, a row a run.")],
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Run on the workers of this Dask scheduler. Needs the extra dask."),
-    ] = None,
 ) -> None:
-    """Run every combination that a file states, and compare the answers."""
+    """Solve every combination that a file states, and compare the proven intervals."""
     from dualmech import files
-    from dualmech.command.runs import PosedRun
-    from dualmech.crosscheck import printing, processes
-    from dualmech.studies.sweeps import running
-    from dualmech.studies.sweeps.grid import read_grid
-
-    if dask is not None:
-        processes.check_dask()
-    files.check_writable(output, running.SUFFIX)
-    with passing("reading the grid"):
-        runs = read_grid(grid, PosedRun)
-    out, done = printing.console(), 0
-    for row in running.sweep(runs, output, jobs, dask, grid):
-        done += 1
-        out.print(f"{done}: {row_line(row)}", markup=False, soft_wrap=True)
-    digests = {run.digest for run in runs}
-    rows = [row for row in running.read_rows(output) if row["digest"] in digests]
-    counts = {status: sum(row["status"] == status for row in rows) for status in {r["status"]: None for r in rows}}
-    ends = ", ".join(f"{count} {status}" for status, count in counts.items())
-    out.print(f"{output}: {len(rows)} runs, {done} of them now: {ends}", markup=False, soft_wrap=True)
-    for verdict in running.verdicts(rows):
-        if verdict.disagree:
-            _disagreement(out, verdict, output)
-    raise typer.Exit(running.exit_status(rows))
-
-
-def row_line(row: Row) -> str:
-    cells = [row["family"], row["workload"]]
-    named = ("targets", "rho", "epsilon", "t1", "seed", "tol")
-    cells += [
-        f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}"
-        for name in named
-        if row[name] is not None
-    ]
-    who = " ".join(filter(None, (row["layer"], row["backend"])))
-    if row["lower"] is None:
-        return f"{', '.join(cells)}, {who}: {row['status']}: {row['message']}"
-    gap = "no gap proven" if row["gap"] is None else f"gap {row['gap']:.1e}"
-    return f"{', '.join(cells)}, {who}: {row['status']}, {gap}, {row['wall_seconds']:.2g} s"
-
-
-def _disagreement(out: Console, verdict: Verdict, output: str) -> None:
-    """Print that answers disagree, and write the smallest problem on which they still do."""
-    from dualmech.command.runs import PosedRun
-    from dualmech.studies.sweeps.grid import shrink, write_instance
-    from dualmech.studies.sweeps.running import interval
-
-    for row in verdict.outermost:
-        out.print(f"DISAGREE: {row_line(row)}, {interval(row)}", markup=False, soft_wrap=True)
-    with passing("making the disagreement smaller"):
-        first, second = verdict.outermost
-        ends = (interval(first) or (0.0, 0.0), interval(second) or (0.0, 0.0))
-        small = shrink(PosedRun.of(first), PosedRun.of(second), ends)
-        path, command = write_instance(small, output)
-    out.print(f"written: {path}; repeated by: {command}", markup=False, soft_wrap=True)
-
-
-def report(
-    results: Annotated[str, typer.Argument(metavar="RESULTS", help="A file that `dualmech sweep` wrote.")],
-    html: Annotated[str, typer.Option("--html", metavar="FILE", help="Write this page, .html.")],
-) -> None:
-    """Write a page of tables and figures of a sweep's results; it needs nothing else to be read."""
     from dualmech.crosscheck import printing
-    from dualmech.studies.sweeps.page import write_page
+    from dualmech.files.csv import write_rows
+    from dualmech.studies.sweep import disagreements, rows
 
-    with passing("drawing"):
-        words = write_page(results, html)
-    printing.console().print(f"written: {html}{words}", markup=False, soft_wrap=True)
+    files.check_writable(output, ".csv")
+    with passing("reading the grid"):
+        runs = read_grid(grid)
+    out, table = printing.console(), []
+    for row in rows(run, runs, jobs):
+        table.append(row)
+        gap = "" if row["gap"] is None else f", gap {row['gap']:.1e}, {row['seconds']:.2g} s"
+        stated = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
+        out.print(f"{len(table)}: {stated}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True)
+    write_rows(output, [*table[0]], ([*row.values()] for row in table))
+    pairs = disagreements(table)
+    for pair in pairs:
+        for row in pair:
+            out.print(f"DISAGREE: {row}", markup=False, soft_wrap=True)
+    raise typer.Exit(4 if pairs else 0 if all(row["status"] == "CERTIFIED" for row in table) else 3)
+
+
+def read_grid(path: str) -> list[dict[str, Any]]:
+    """Return the runs that a TOML file states, each once; files that it names are looked for in its folder.
+
+    A run has what its family, workload and layer take: sizes and seeds stand for ``{size}`` and ``{seed}``.
+    Raises `FileFormatError` for a file that cannot be read, an unknown key or a value that is not allowed.
+    """
+    from itertools import product
+
+    from dualmech.errors import InvalidInputError, did_you_mean
+    from dualmech.files.reading import errors_naming, read_toml
+
+    stated = read_toml(path)
+    with errors_naming(path):
+        for name in stated:
+            if name not in KEYS:
+                raise InvalidInputError(f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}")
+        if not stated.get("workloads"):
+            raise InvalidInputError('workloads must be given, such as workloads = ["prefix:{size}"]')
+        values = [value if isinstance(value, list) else [value] for value in (stated.get(key) for key in KEYS)]
+        combinations = (dict(zip(KEYS.values(), chosen, strict=True)) for chosen in product(*values))
+        return [dict(run) for run in dict.fromkeys(tuple(_placed(run, path).items()) for run in combinations)]
+
+
+def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a run with what it has no use for left out, its sizes and files in place; refused as the command is."""
+    from pathlib import Path
+
+    from dualmech import files, validate
+    from dualmech.crosscheck.families import POSED, Layer
+    from dualmech.workloads.names import is_named
+
+    run |= {"problem": run["problem"] or "fitness", "layer": run["layer"] or "fast"}
+    validate.choice([layer.value for layer in Layer], layers=run["layer"])
+    options = {family.name: family.options for family in POSED}
+    taken = options[validate.choice([*options], families=run["problem"])]
+    pattern = validate.text(workloads=run["workload"])
+    run["workload"] = pattern.replace(SIZE, str(run["size"])).replace(SEED, str(run["seed"]))
+    for name in ("size", "seed"):
+        run[name] = run[name] if f"{{{name}}}" in pattern else None
+    for name in ("targets", "rho", "t1"):
+        run[name] = run[name] if name in taken else None
+    run["backend"] = run["backend"] if run["layer"] == Layer.REFERENCE else None
+    for name in ("workload", "targets", "neighbours"):
+        text = run[name]
+        if isinstance(text, str) and not is_named(text) and Path(text).suffix.lower() in files.SUFFIXES:
+            run[name] = str(Path(path).parent / text)
+    request_of(run)
+    return run
+
+
+def request_of(run: Mapping[str, Any]) -> Request:
+    """Return what the command line would take for a run; ρ is for fitness, whose objective then is a factor."""
+    from fractions import Fraction
+
+    from dualmech import validate
+    from dualmech.command.request import Request
+    from dualmech.errors import InvalidInputError
+
+    rho = None if run["rho"] is None else Fraction(validate.exact_number(rho=run["rho"]))
+    if rho is not None and run["problem"] != "fitness":
+        raise InvalidInputError(
+            "rho is for the family fitness; at another rho a total variance is that at 1/2 over 2 rho"
+        )
+    targets = run["targets"] if run["targets"] is None else str(run["targets"])
+    return Request(
+        run["workload"], run["problem"], targets=targets, rho=rho, neighbours=run["neighbours"], t1=run["t1"]
+    )
+
+
+def run(**stated: Any) -> Solution:
+    """Solve the problem of a run."""
+    from dualmech import fast, reference
+
+    problem = request_of(stated).state()
+    named = {name: stated[name] for name in ("tol", "time_limit", "backend") if stated[name] is not None}
+    solver = fast if stated["layer"] == "fast" else reference
+    answer: Solution = solver.solve(problem, **named)
+    return answer

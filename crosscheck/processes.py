@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
-
-from dualmech.errors import BackendError
 
 Found = TypeVar("Found")
 
@@ -27,35 +24,6 @@ def computed(tasks: Sequence[Callable[[], Found]], jobs: int = 1, *, as_they_fin
     pool = Parallel(n_jobs=jobs, return_as=order, backend="loky", inner_max_num_threads=1, batch_size=1)
     with _silent_processes() if jobs > 1 else contextlib.nullcontext():
         return iter(pool(delayed(task)() for task in tasks))
-
-
-def computed_by_dask(tasks: Sequence[Callable[[], Found]], address: str) -> Iterator[Found]:
-    """Yield what tasks return as they finish on the workers of a Dask scheduler; a lost worker's are done by others.
-
-    Raises `BackendError` where ``distributed``, of the extra ``dask``, is not installed, nothing answers at the
-    address, or one task brought down worker after worker.
-    """
-    check_dask()
-    from distributed import Client, KilledWorker
-    from joblib import Parallel, delayed, parallel_config
-
-    try:
-        client = Client(address, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise BackendError(f"no Dask scheduler answers at {address!r}: {error}") from error
-    try:
-        with client, parallel_config(backend="dask", client=client):
-            # One task a message: a row is written when it is done, and no more is lost with a worker.
-            pool = Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
-            yield from pool(delayed(task)() for task in tasks)
-    except (OSError, TimeoutError, KilledWorker) as error:
-        raise BackendError(f"the Dask cluster at {address!r} is lost: {error}") from error
-
-
-def check_dask() -> None:
-    """Raise `BackendError` where the extra ``dask`` is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("dask", "distributed")):
-        raise BackendError("a Dask cluster needs the extra `dask`: pip install 'dualmech[dask]'")
 
 
 @contextlib.contextmanager

@@ -154,7 +154,7 @@ class TestLessToLookAt:
         office, studies = run("--help").output.split("Commands:")[1].split("For studies:")
         first = [line.split()[0] for line in office.splitlines() if line[:3] != "   " and line.strip()]
         assert first == ["solve", "judge", "waste", "verify", "explain", "release", "combine", "plot"]
-        for name in ("crosscheck", "library", "leaderboard", "sweep", "report", "simulate", "info"):
+        for name in ("crosscheck", "library", "leaderboard", "sweep", "simulate", "info"):
             assert f"\n  {name} " in studies
 
     @pytest.mark.parametrize("command", ["solve", "judge", "explain"])

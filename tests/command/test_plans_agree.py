@@ -214,7 +214,6 @@ def test_a_plan_costs_no_more_than_was_asked(folder: Path) -> None:
         ("explain prefix:2 --formulation schur", "--formulation belongs to --layer reference"),
         ("release r.csv p.npz --dry-run -o out", "--output is not for --dry-run"),
         ("release r.csv p.npz --dry-run --allow-empty", "--allow-empty is not for --dry-run"),
-        ("sweep g.toml -o r.jsonl --dask here --jobs 2", "--jobs is for this machine"),
     ],
 )
 def test_options_that_nothing_reads(line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

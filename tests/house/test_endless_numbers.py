@@ -112,7 +112,7 @@ def test_specifications(tmp_path: Path) -> None:
         with pytest.raises(dm.errors.FileFormatError):
             dm.Schema.read(path)
         path.write_text(f'workloads = "prefix:4"\nrho = {number}\n')
-        assert run("sweep", path, "-o", tmp_path / "rows.jsonl").exit_code == 1
+        assert run("sweep", path, "-o", tmp_path / "rows.csv").exit_code == 1
 
 
 def test_commands() -> None:

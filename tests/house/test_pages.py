@@ -21,11 +21,11 @@ from hostile import public_functions
 
 import dualmech as dm
 from dualmech import reference
+from dualmech.command import sweep
 from dualmech.command.main import app
 from dualmech.crosscheck.families import family_of
 from dualmech.fast import eigen, methods
 from dualmech.publishing import specification
-from dualmech.studies.sweeps import grid
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
@@ -165,7 +165,7 @@ def test_keys_of_files_that_pages_show_exist() -> None:
     for place, text in MARKDOWN.items():
         for block in re.findall(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
             shown = tomllib.loads(block)
-            assert {*shown} <= {*grid.KEYS} or {*shown} <= {*specification.KEYS}, place
+            assert {*shown} <= {*sweep.KEYS} or {*shown} <= {*specification.KEYS}, place
             assert {key for table in shown.get("tables", []) for key in table} <= {*specification.TABLE_KEYS}, place
 
 

@@ -20,7 +20,6 @@ from urllib.parse import unquote
 
 import pytest
 from browser import looked_at, needs_browser, opened
-from commanded import run
 
 REASON = "the site needs its extra: pip install '.[site]'"
 pytest.importorskip("sphinx", reason=REASON)
@@ -35,10 +34,7 @@ FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "lin
 LOADING = {"stylesheet", "icon", "preload", "prefetch", "modulepreload", "shortcut icon"}
 OUTSIDE = re.compile(r"^(?:\w+:)?//")
 STYLE_URL = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])((?:https?:)?//[^"')]+)""")
-CLICK = """
-const heads = [...document.querySelectorAll("table:last-of-type th")].filter(each => each.textContent === "%s");
-for (let left = %d; left > 0; left--) heads.at(-1).click();
-"""
+
 """Clicks on a heading of a page's last table, some times."""
 
 SHOWN = (
@@ -185,27 +181,6 @@ def test_an_error_in_a_browser_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<html><script>missing();</script></html>", encoding="utf-8")
     assert "missing is not defined" in opened(page, tmp_path)[0][0]
-
-
-@pytest.mark.slow
-@needs_browser
-def test_tables_of_a_report_sort_when_a_heading_is_clicked(tmp_path: Path) -> None:
-    grid, results, report = (tmp_path / name for name in ("grid.toml", "results.jsonl", "report.html"))
-    grid.write_text('workloads = ["prefix:2", "prefix:10", "identity:4"]\n', encoding="utf-8")
-    for arguments in (["sweep", grid, "-o", results], ["report", results, "--html", report]):
-        found = run(*arguments)
-        assert found.exit_code == 0, found.output
-    whole, orders = report.read_text(encoding="utf-8"), []
-    for heading, clicks in (("queries", 0), ("queries", 1), ("queries", 2), ("workload", 1)):
-        clicked = tmp_path / "clicked.html"
-        clicked.write_text(whole.replace("</body>", f"<script>{CLICK % (heading, clicks)}</script></body>"))
-        said, text = opened(clicked, tmp_path / "profile")
-        assert not said
-        orders.append(re.findall(r"<td[^>]*>((?:prefix|identity):\d+)</td>", text.rpartition("<table")[2]))
-    stated, rising, falling, named = orders
-    assert stated == ["prefix:2", "prefix:10", "identity:4"]
-    assert rising == ["prefix:2", "identity:4", "prefix:10"] and falling == rising[::-1]
-    assert named == ["identity:4", "prefix:10", "prefix:2"]
 
 
 def extension(name: str) -> Any:

@@ -1,1 +1,0 @@
-"""Sweeps: many problems from a small file, their runs, and the page of their results."""
