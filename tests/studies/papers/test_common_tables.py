@@ -115,15 +115,6 @@ class TestInstances:
             factors[name] = set(variances)
         assert factors == {HISRACE_TABLES: {42.0}, HISRACE_CELLS: {64.0}, BRAZIL: {2.0, 101.0}}
 
-    @pytest.mark.parametrize("name", CHOICES)
-    def test_sums_of_cells_are_what_they_say(self, name: str) -> None:
-        primary, secondary = CHOICES[name].workloads
-        variances = instances.summed_variances(primary, secondary)
-        found = decisions.cell_sums(primary, secondary).variances(primary)
-        np.testing.assert_allclose(found, variances)
-        best = CHOICES[name].mechanisms[1].variances(primary)
-        assert np.all(best <= variances * (1 + 1e-12))
-
 
 class TestExamples:
     def test_every_statement_holds_but_for_three_matrices_of_the_text_at_hand(self, examples: dict[str, Row]) -> None:

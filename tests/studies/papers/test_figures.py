@@ -203,14 +203,3 @@ class TestPictures:
         result = run("crosscheck", "fitness/table4", "-o", tmp_path)
         assert isinstance(result.exception, UsageError)
         assert "--output" in str(result.exception)
-
-    @drawn
-    @pytest.mark.parametrize("name", PICTURED[:1])
-    def test_are_alike_every_time(self, name: str, tmp_path: Path) -> None:
-        picture = SHEETS[name].picture
-        assert picture is not None
-        one, two = (
-            printing.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
-            for folder in ("one", "two")
-        )
-        assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
