@@ -331,21 +331,22 @@ class TestCommand:
         for named in (["eigen/ranges", "fitness/table4"], ["eigen/reductions8192"]):
             assert list(sheets.select_sheets(named)) == named
 
-    def test_several_at_once_in_order(self) -> None:
-        result = run("crosscheck", "fitness/table10", "fitness/figure1", "--quick", "--jobs", "2")
-        assert result.exit_code == 0
-        assert result.output.count("SM-II run here, as coded, B = I") == 2, "up to 64 cells"
-        places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
-        assert places == sorted(places)
-
-    def test_a_time_limit_lets_published_solvers_run_at_every_size(self) -> None:
-        result = run("crosscheck", "fitness/table10", "--quick", "--time-limit", "0.01")
+    def test_several_at_once_in_order_and_a_time_limit_lets_published_solvers_run_at_every_size(self) -> None:
+        result = run(
+            *("crosscheck", "fitness/table10", "fitness/figure1", "--quick", "--jobs", "2", "--time-limit", "0.01")
+        )
         assert result.exit_code == 0
         assert result.output.count("SM-II run here, as coded, B = I") == 3
         assert result.output.count("CAPPED") == 4, "three runs and the legend"
+        places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
+        assert places == sorted(places)
         refused = run("crosscheck", "fitness/figure1", "--time-limit", "1")
         assert "fitness/table2, fitness/table3" in str(refused.exception)
         assert "time_limit must be positive" in str(run("crosscheck", "--time-limit", "0").exception)
+
+    def test_published_solvers_run_up_to_64_cells_without_one(self) -> None:
+        tasks: list[Any] = sheets.SHEETS["fitness/table10"].tasks(True)
+        assert {task.args[-1][0] for task in tasks} == {64}
 
     def test_exit_status(self, monkeypatch: pytest.MonkeyPatch) -> None:
         agree, wide, disagree = Agreement.AGREE, Agreement.WIDE, Agreement.DISAGREE
