@@ -385,15 +385,6 @@ class TestJudge:
 
 
 class TestWords:
-    def test_privacy_first_spends_what_it_is_told(self) -> None:
-        for asked, numbers in ((TestJudge.tables, TestJudge.numbers), (workloads.circular_ranges(5), 2.0)):
-            plain = fast.solve(dm.FitnessForUse(asked, numbers), tol=1e-8)
-            answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3), tol=1e-8)
-            assert answer.status is dm.Status.CERTIFIED
-            assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
-            assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-12)
-            np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)
-
     def test_records_are_counted_for_the_mechanism(self) -> None:
         asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
         with pytest.raises(dm.errors.InputTypeError, match="`needed_tables`"):

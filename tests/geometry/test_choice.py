@@ -121,6 +121,24 @@ class TestAuto:
             dm.FitnessForUse(workloads.union({"a": 300, "b": 300}, tables))
 
 
+class TestPrivacyFirst:
+    @pytest.mark.parametrize("label", ["marginals", "a union", "a circle", "query tables", "a product, by factor"])
+    def test_spends_what_it_is_told(self, label: str) -> None:
+        asked, numbers, _ = STANDING[label]
+        options, tol = ({"geometry": "split"}, 0.1) if label == "query tables" else ({}, 1e-8)
+        problem: Any = dm.FitnessForUse(asked, numbers, **options)  # type: ignore[arg-type]
+        plain = fast.solve(problem, tol=tol)
+        answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3, **options), tol=tol)  # type: ignore[arg-type]
+        assert answer.status is dm.Status.CERTIFIED
+        assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
+        np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)
+        mechanism: Any = answer.mechanism
+        for factor in (1.0, 2.0):
+            assert mechanism.scaled(factor).squared_privacy_cost == pytest.approx(0.3 / factor, rel=1e-9)
+        ratios = mechanism.dense().variances(asked) / problem.per_query()
+        assert ratios.max() == pytest.approx(answer.objective, rel=1e-6)
+
+
 class TestByName:
     WANTED = (1.0, 2.0, 4.0)
 

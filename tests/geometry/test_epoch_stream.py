@@ -89,7 +89,7 @@ class TestBound:
     @pytest.mark.parametrize(("family", "times"), [(dm.TotalVariance, 2), (dm.FitnessForUse, 4)])
     def test_the_drawn_out_bound_is_close(self, family: Any, times: int) -> None:
         """Drawn out from half of the steps: what `fast` proves without a matrix."""
-        sums, rule = dm.workloads.prefix(80), dm.neighbours.Participation(times, 80 // times)
+        sums, rule = dm.workloads.prefix(60), dm.neighbours.Participation(times, 60 // times)
         exact = fast.solve(family(sums, neighbours=rule), tol=1e-5)
         answer = fast.solve(family(sums, geometry=EpochStream(sums, rule)), tol=0.9)
         assert answer.status.name == "CERTIFIED"

@@ -170,14 +170,6 @@ class TestSolver:
         variances = answer.mechanism.variances(["age", "a7"])
         assert variances.shape == (64, 10) and variances.max() <= 1 + 1e-9
 
-    def test_privacy_first_spends_what_it_is_told(self) -> None:
-        plain = fast.solve(split(PREFIXES), tol=0.1)
-        answer = fast.solve(dm.PrivacyFirst(PREFIXES, 1.0, 0.3, geometry="split"), tol=0.1)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-9)
-        assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
-        assert answer.mechanism.scaled(2.0).squared_privacy_cost == pytest.approx(0.15, rel=1e-9)
-
     def test_what_is_left_open_and_queries_of_lower_rank(self) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning, match="interval is honest"):
             answer = fast.solve(split(PREFIXES))

@@ -237,7 +237,7 @@ class TestMany:
                 assert problem.geometry.name == name, (family, count)
 
     def test_auto_takes_what_can_hold_the_problem(self) -> None:
-        for count, decay in ((256, 0.5), (1024, 0.9)):
+        for count, decay in ((256, 0.5), (512, 0.8)):
             sums = dm.workloads.decayed_sums(count, decay)
             for family in FAMILIES:
                 assert family(sums).geometry.name == "stream"
