@@ -176,13 +176,14 @@ def test_what_is_no_answer_is_refused(answer: Any) -> None:
         dm.plots.profile(answer, axes=3)
 
 
-def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
+def test_the_command_draws_what_a_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, folder = str(tmp_path / "answer.npz"), tmp_path / "pictures"
     fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))).save(path)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and result.output.count("drawn: ") == 10
     assert len({each.stem for each in folder.iterdir()}) == 5
     fast.solve(dm.TotalVariance(SUMS)).save(path)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):
