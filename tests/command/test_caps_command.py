@@ -1,7 +1,5 @@
 """Hard limits and specifications on the command line: options, files, what is printed and what is written."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Marginal tables of large domains on the command line and in files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A plan says what was asked, and all that read it say the same; an option that nothing would read is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of the census and circles of values on the command line, solved and reported by table."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

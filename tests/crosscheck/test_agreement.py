@@ -1,7 +1,5 @@
 """Agreement of certified intervals, the judge for outsiders, printed numbers, and blackboard proofs."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Pictures of one's own problem: what is drawn is what was computed, and what cannot be drawn is refused by name."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Strategies of a class: exact gradients, known optima, laws, and what is said of their distance from the optimum."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

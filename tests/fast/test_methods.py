@@ -1,7 +1,5 @@
 """Methods of one's own: judged step by step, the best kept, within the limits of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

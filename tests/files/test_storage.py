@@ -1,7 +1,5 @@
 """Solutions on disk are judged anew; a file that lies is found out."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

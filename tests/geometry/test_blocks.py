@@ -1,7 +1,5 @@
 """Unions of product tables on geometry ``blocks``, against dense solvers, brute force and closed forms."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Marginal tables on blocks: the dense solvers' optimum by residual subspaces, and domains that no matrix holds."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from typing import Any, cast

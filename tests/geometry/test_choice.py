@@ -1,7 +1,5 @@
 """Which geometry a problem stands on, and how its numbers are given; the same problem on two of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

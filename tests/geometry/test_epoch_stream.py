@@ -1,7 +1,5 @@
 """Several epochs of more running sums than a matrix holds: what is proven, against matrices; what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

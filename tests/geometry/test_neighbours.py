@@ -1,7 +1,5 @@
 """Each neighbour matrix costs what the brute force over all data sets costs that it stands for."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

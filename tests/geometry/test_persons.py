@@ -1,7 +1,5 @@
 """Persons with records in several groups, on blocks: what they cost, by every difference on small domains."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from fractions import Fraction

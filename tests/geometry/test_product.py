@@ -1,7 +1,5 @@
 """Product workloads: the dense solver's optimum on small ones, and products that no matrix could hold."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any, cast
 

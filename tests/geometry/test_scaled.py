@@ -1,7 +1,5 @@
 """Toeplitz strategies with factors on rows and columns: both sides against matrices, and in exact arithmetic."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Query tables on geometry ``split``: bounds and noise held against the dense judge where it can follow."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Running sums: diagonals of inverse square roots, both layers and the dense judge, noise without a matrix."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from pathlib import Path

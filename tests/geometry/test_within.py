@@ -1,7 +1,5 @@
 """Records that are replaced within an attribute: kinds of pairs on blocks against every difference of the matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bad input to the problems is refused before any work, in one line that names the argument: a table by argument."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable

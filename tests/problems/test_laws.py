@@ -1,7 +1,5 @@
 """The laws of every family on a matrix, on random points: each holds for any feasible point and any dual weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

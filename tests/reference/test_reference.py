@@ -1,7 +1,5 @@
 """The reference layer: every statement with every backend is judged right, and a bad backend is never believed."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Names in proof files: each is known and used, or the file is refused; what is said rests on checked parts alone."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Proofs of tables and of products: exact weak duality, matrices where they are small, and optima that are known."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

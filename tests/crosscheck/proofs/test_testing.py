@@ -1,7 +1,5 @@
 """What a solver's author puts into tests: problems in plain arrays, and checks that fail with both bounds."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """The common mechanism's judge: bounds, violations, maximality, intersections, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

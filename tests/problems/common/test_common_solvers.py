@@ -1,7 +1,5 @@
 """Common mechanisms solved: both layers against each other, closed forms, degenerate families, laws, options."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import warnings

@@ -1,7 +1,5 @@
 """Fitness for use and privacy first: worked examples, closed forms, printed numbers, prices, neighbours."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

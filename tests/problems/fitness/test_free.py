@@ -1,7 +1,5 @@
 """Queries for free: what a mechanism leaves unspent, and the best further release within it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

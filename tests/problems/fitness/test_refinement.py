@@ -1,7 +1,5 @@
 """The minimum of the refined privacy ordering: unique, certified in every stage, and better than other optima."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable

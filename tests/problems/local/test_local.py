@@ -1,7 +1,5 @@
 """Local privacy's judge and mechanisms: closed forms, weak duality, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import fields, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Local privacy's fast solvers: certified optima, the paper's gradient descent, search and bounds for many types."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Local privacy for many user types: sets that are drawn, weights by a multiplicative rule, limits of time."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

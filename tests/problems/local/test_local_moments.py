@@ -1,7 +1,5 @@
 """Local privacy: the bound from what pairs of user types have in common, by a primal-dual method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Local privacy in the reference layer: exact optima, both sides of them, the relaxation, reading, input."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Local privacy on paper: theorems and examples of McKenna et al. (2020), and the lemmas behind the convex problem."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

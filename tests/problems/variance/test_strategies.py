@@ -1,7 +1,5 @@
 """Strategies as matrices: errors, completion, weights for relative errors; and causal factors of a mechanism."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Eigen-Design: its certificate, the paper's theorems, its reductions, and where it falls short."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

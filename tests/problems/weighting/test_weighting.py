@@ -1,7 +1,5 @@
 """Query weighting: known optima, both layers against each other, lies, reading, input, files."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """What general solvers claim is held against proofs: a value below the optimum, or a point that lies, is counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

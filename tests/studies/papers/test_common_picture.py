@@ -1,7 +1,5 @@
 """The picture of common mechanisms: bounds that are proven, minimal, and touch what they bound."""
 
-from __future__ import annotations
-
 import numpy as np
 from commanded import run
 

@@ -1,7 +1,5 @@
 """The common-mechanism paper's tables: examples, privacy saved, the census chain, decisions, thresholds."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

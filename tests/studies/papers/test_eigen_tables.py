@@ -1,7 +1,5 @@
 """The Eigen-Design paper's tables: instances, certified optima, verdicts, designs, reductions, and how they look."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """The paper's figures: closed forms against certified optima, and the pictures drawn of them."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import math

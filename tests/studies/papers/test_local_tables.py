@@ -1,7 +1,5 @@
 """The local privacy paper's figures: instances, what is proven of every row, and how the tables look."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The sheets on marginal tables at scale: every solver's interval meets, and outsiders' answers are judged."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Proofs of the optima that tables rest on: a file for each, or a file with the reason why there is none."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The paper's tables of ratios: verdicts, instances, what every mechanism needs, and how rows look."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

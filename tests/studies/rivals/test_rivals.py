@@ -1,7 +1,5 @@
 """Rivals: what each mechanism is, at exactly the cost asked, and the trees behind a paper's printed columns."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The file that states a sweep: what it means, and what is refused of it before anything is run."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a sweep: it needs nothing from outside, and shows the same rows in tables and figures."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """ρ as an axis of sweeps: fractions, kept exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
