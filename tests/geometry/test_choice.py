@@ -123,10 +123,11 @@ class TestPrivacyFirst:
     @pytest.mark.parametrize("label", ["marginals", "a union", "a circle", "query tables", "a product, by factor"])
     def test_spends_what_it_is_told(self, label: str) -> None:
         asked, numbers, _ = STANDING[label]
-        options, tol = ({"geometry": "split"}, 0.1) if label == "query tables" else ({}, 1e-8)
-        problem: Any = dm.FitnessForUse(asked, numbers, **options)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"geometry": "split"} if label == "query tables" else {}
+        tol = 0.1 if options else 1e-8
+        problem: Any = dm.FitnessForUse(asked, numbers, **options)
         plain = fast.solve(problem, tol=tol)
-        answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3, **options), tol=tol)  # type: ignore[arg-type]
+        answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3, **options), tol=tol)
         assert answer.status is dm.Status.CERTIFIED
         assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
         np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)

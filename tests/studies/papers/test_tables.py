@@ -343,7 +343,7 @@ class TestCommand:
         assert "time_limit must be positive" in str(run("crosscheck", "--time-limit", "0").exception)
 
     def test_published_solvers_run_up_to_64_cells_without_one(self) -> None:
-        tasks: list[Any] = sheets.SHEETS["fitness/table10"].tasks(True)
+        tasks: Any = sheets.SHEETS["fitness/table10"].tasks(True)
         assert {task.args[-1][0] for task in tasks} == {64}
 
     def test_exit_status(self, monkeypatch: pytest.MonkeyPatch) -> None:
