@@ -30,7 +30,6 @@ Problem = dm.FitnessForUse | dm.TotalVariance
 
 
 def groups_of(size: int, rng: np.random.Generator) -> dm.Workload:
-    """Counts of values in groups."""
     labels = rng.integers(0, max(1, size - 1), size)
     return dm.Workload(np.eye(size)[labels].T[np.unique(labels)])
 
@@ -72,12 +71,10 @@ def random_workload(seed: int) -> dm.workloads.UnionWorkload:
 
 
 def numbers_for(workload: dm.workloads.UnionWorkload, seed: int) -> Array:
-    """Targets or weights."""
     return np.random.default_rng(seed).uniform(1, 9, len(workload.tables))
 
 
 def written_out(problem: Problem) -> Any:
-    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
@@ -93,7 +90,6 @@ def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.duals.FitnessDua
 
 
 def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
-    """The orbit of each cell."""
     orbits = np.zeros(1, dtype=np.intp)
     for axis, symmetry in enumerate(blocks.symmetries):
         own = symmetry.labels if axis in blocks.wide else np.zeros(len(symmetry.labels), dtype=np.intp)
@@ -102,7 +98,6 @@ def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
 
 
 def query_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
-    """The orbit of each query."""
     numbers = np.arange(len(blocks.tables)).astype(float)
     return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(np.intp)
 

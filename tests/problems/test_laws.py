@@ -30,7 +30,6 @@ Law = TypeVar("Law", bound=Callable[..., None])
 
 
 def meet(one: Any, other: Any, slack: float = 1e-12) -> None:
-    """The certified intervals of two optima have a number in common."""
     (low, high), (least, most) = (fast.solve(each).certificate.interval for each in (one, other))
     assert max(low, least) <= min(high, most) * (1 + slack)
 
@@ -61,7 +60,6 @@ def invertible(size: int, rng: np.random.Generator) -> Array:
 
 
 def agree(one: dm.Certificate, two: dm.Certificate, factor: float = 1.0) -> None:
-    """Both sides of `two` are those of `one` times a factor, and both points are feasible."""
     assert one.feasible and two.feasible
     assert two.objective == pytest.approx(factor * one.objective, rel=ROUNDING)
     assert two.lower_bound == pytest.approx(factor * one.lower_bound, rel=ROUNDING, abs=1e-12 * factor)
@@ -98,7 +96,6 @@ class Point:
     def certified(
         self, problem: Any = None, primal: Array | None = None, cells: Array | None = None, queries: Array | None = None
     ) -> dm.Certificate:
-        """Judge the point, or what is changed of it."""
         users = self.cells if cells is None else cells
         weights = self.queries if queries is None else queries
         dual = users if weights is None else (users, weights)

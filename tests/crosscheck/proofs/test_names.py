@@ -67,7 +67,6 @@ KNOWN: dict[str, Document] = {}
 
 
 def document_of(name: str) -> Document:
-    """Return a proof of a problem, made once, as its file has it."""
     if name not in KNOWN:
         made = dm.prove(fast.solve(PROBLEMS[name](), tol=0.1)).document
         KNOWN[name] = json.loads(json.dumps(made))

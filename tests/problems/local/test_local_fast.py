@@ -37,7 +37,6 @@ At small ε that for the one-way marginals is singular.
 
 
 def subset_selection(size: int, epsilon: float, criterion: str = "average") -> float:
-    """Return the optimum on histograms, or that of the worst case."""
     mean = rivals.subset_selection(size, epsilon).objective(dm.workloads.identity(size))
     return mean if criterion == "average" else (mean - size) / size
 

@@ -126,6 +126,24 @@ class TestExamples:
         assert dataclasses.replace(examples["3.8"], parts=(wrong,)).outcome is Agreement.DISAGREE
 
 
+class TestPicture:
+    """Bounds that are proven, minimal, and touch what they bound."""
+
+    def test_both_bounds_are_minimal_and_touch(self) -> None:
+        for name in common_examples.FAMILIES:
+            found = common_examples.family_with_bounds(name)
+            assert found.outcome is Agreement.AGREE and found.gap <= 1e-9, name
+            assert np.trace(found.covariance) <= np.trace(found.other) * (1 + 1e-9), name
+            assert np.linalg.det(found.volume) <= np.linalg.det(found.covariance) * (1 + 1e-7), name
+            for covariance in (found.covariance, found.other, found.volume):
+                least = [float(np.linalg.eigvalsh(covariance - bound)[0]) for bound in found.bounds]
+                assert min(least) > -1e-9 and sum(each < 1e-4 for each in least) >= 2, name
+
+    def test_the_command_shows_them(self) -> None:
+        result = run("crosscheck", "common/ellipses")
+        assert result.exit_code == 0 and result.output.count("yes") == len(common_examples.FAMILIES)
+
+
 class TestSaved:
     def test_printed_numbers_are_the_common_mechanisms_own_cost(self, savings: dict[str, Row]) -> None:
         for saving in savings.values():

@@ -89,7 +89,6 @@ PICTURED = [name for name, sheet in SHEETS.items() if sheet.picture]
 
 @functools.cache
 def rows_of(name: str) -> list[Any]:
-    """Return the rows of a quick run's table."""
     return [task() for task in SHEETS[name].tasks(True)]
 
 

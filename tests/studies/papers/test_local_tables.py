@@ -41,7 +41,6 @@ run = partial(commanded.run, "crosscheck")
 
 
 def printed(name: str, rows: Sequence[Any]) -> str:
-    """Return what a sheet shows of rows."""
     out = Console(record=True, width=132, file=io.StringIO())
     sheet = report.SHEETS[name]
     sheet.show(out, sheet.source, iter(rows))

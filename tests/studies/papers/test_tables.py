@@ -37,14 +37,12 @@ def exact(column: str, value: float, printed: str, weight: int = 1) -> Evidence:
 
 
 def changed(row: Row, **changes: Any) -> Row:
-    """Return a row with other values, and the verdicts that follow."""
     names = ("table", "row", "printed", "readings", "random", "runs")
     return ratios.ratio_row(**{name: getattr(row, name) for name in names} | changes)
 
 
 @pytest.fixture(scope="session")
 def solved() -> Iterator[dict[tuple[int, int], Row]]:
-    """Rows that several tests look at, each solved once."""
     rows = [(4, 252), (9, 232), (10, 2), (10, 4), (5, 64), (6, 64), (7, 64), (8, 64), (11, 64)]
     yield {(number, row): ratios.solve_row(TABLES[number], row, seeds=2) for number, row in rows}
 

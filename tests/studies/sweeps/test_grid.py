@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dualmech as dm
 from dualmech.command.runs import PosedRun
 from dualmech.errors import DualmechError, FileFormatError
 from dualmech.studies.sweeps.grid import KEYS, read_grid
@@ -69,6 +70,26 @@ class TestProduct:
         assert list(run.state(run.read())[0].targets) == [1, 2]
 
 
+class TestRho:
+    """ρ as an axis: fractions, kept exactly."""
+
+    def test_every_family_that_spends_takes_it(self, tmp_path: Path) -> None:
+        text = 'families = ["fitness", "variance", "softmax"]\nworkloads = "prefix:4"\nt1 = 9\nrho = ["1/20", 0.25]\n'
+        runs = runs_of(tmp_path, text)
+        assert [(run.family, run.rho) for run in runs] == [
+            *(("fitness", "1/20"), ("fitness", "1/4"), ("variance", "1/20"), ("variance", "1/4")),
+            ("softmax", None),
+        ]
+        problem, divisor = runs[0].state(runs[0].read())
+        assert problem.cost == dm.accounting.squared_cost_from_rho("1/20") and divisor == 1
+        assert runs[3].state(runs[3].read())[1] == 0.5
+
+    def test_it_is_part_of_what_is_asked(self) -> None:
+        plain = PosedRun("fitness", "prefix:4", "prefix:4")
+        other = replace(plain, rho="1/20")
+        assert plain.problem != other.problem and PosedRun.of(other.row()) == other
+
+
 class TestDigests:
     def test_they_stay_the_same_from_version_to_version(self) -> None:
         run = PosedRun("fitness", "prefix:4", "prefix:{size}", 4, targets="1.0")
@@ -125,6 +146,9 @@ REFUSED = {
     "targets is for fitness": 'families = "variance"\nworkloads = "prefix:4"\ntargets = 1',
     "t1 must be given for softmax": 'families = "softmax"\nworkloads = "prefix:4"',
     "epsilon must be given for local": 'families = "local"\nworkloads = "prefix:4"',
+    "either rho or epsilon": 'workloads = "prefix:4"\nrho = 1\nepsilon = 1',
+    "rho must be positive": 'workloads = "prefix:4"\nrho = 0',
+    "rho must be": 'workloads = "prefix:4"\nrho = "1/0"',
     "delta needs epsilon": 'workloads = "prefix:4"\ndelta = 1e-9',
     "layers must be one of fast, reference": 'workloads = "prefix:4"\nlayers = "slow"',
     "backends are for layers that hold": 'workloads = "prefix:4"\nbackends = "SCS"',
