@@ -100,7 +100,7 @@ def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, 
 
 
 def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent() -> None:
-    matrix = np.zeros((3, 40))
+    matrix = np.zeros((3, 26))
     matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
     problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
     with without_warnings():
