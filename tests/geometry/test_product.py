@@ -241,6 +241,7 @@ class TestMechanism:
         tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
         with pytest.raises(dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
             dm.ProductMechanism([ages, tables])
+        made = dm.FitnessForUse(BOTH, TARGETS).mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
         for message, call in (
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
             (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
@@ -251,8 +252,6 @@ class TestMechanism:
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
         ):
-            problem = dm.FitnessForUse(BOTH, TARGETS)
-            made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
             with pytest.raises(dm.errors.DualmechError, match=message):
                 call(made)
 

@@ -218,6 +218,7 @@ class TestMechanism:
         np.testing.assert_allclose(by_both.sum(axis=1), by_age, atol=1e-8)
 
     def test_bad_input_is_refused_by_name(self) -> None:
+        made = split(PREFIXES).mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7)))
         for message, call in (
             ("not all of its residuals are measured", lambda made: made.variances(["age", "sex", "race"])),
             ("tables must cover", lambda made: made.measure({(0,): np.zeros(6)})),
@@ -230,9 +231,8 @@ class TestMechanism:
             ("shapes must be a sequence of 3", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7)),
             (r"shapes\[1\] must have shape", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7)),
         ):
-            problem = split(PREFIXES)
             with pytest.raises(dm.errors.DualmechError, match=message):
-                call(problem.mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
+                call(made)
 
 
 class TestWorkload:
