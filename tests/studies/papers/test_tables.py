@@ -343,6 +343,8 @@ class TestCommand:
     def test_published_solvers_run_up_to_64_cells_without_one(self) -> None:
         tasks: Any = sheets.SHEETS["fitness/table10"].tasks(True)
         assert {task.args[-1][0] for task in tasks} == {64}
+        (few,), (many,) = (ratios._published_runs(10, instances.readings(10, row), 8, 0.01) for row in (2, 4))
+        assert few is not None and few.basis == "I" and many is None
 
     def test_exit_status(self, monkeypatch: pytest.MonkeyPatch) -> None:
         agree, wide, disagree = Agreement.AGREE, Agreement.WIDE, Agreement.DISAGREE
