@@ -29,11 +29,6 @@ JUDGED = (*FAMILIES, "softmax")
 Law = TypeVar("Law", bound=Callable[..., None])
 
 
-def meet(one: Any, other: Any, slack: float = 1e-12) -> None:
-    (low, high), (least, most) = (fast.solve(each).certificate.interval for each in (one, other))
-    assert max(low, least) <= min(high, most) * (1 + slack)
-
-
 def of(*families: str) -> Callable[[Law], Law]:
     """Return how to hold a law of some families; it draws its points from ``data``."""
 
@@ -275,14 +270,6 @@ class TestCovariances:
         assert other.prices(point.cells)[-1] == 0
         return point.keeps(other)
 
-    @of(*COVARIANCES)
-    def test_optimum_ignores_order_sign_and_basis(self, family: str, data: st.DataObject) -> None:
-        point, rng = data.draw(points(family, least_cells=2)), draws(data.draw(seeds))
-        rows, columns = (rng.permutation(size) for size in point.matrix.shape)
-        mixed = point.matrix[rows][:, columns] * rng.choice([-1.0, 1.0], len(columns))
-        meet(point.problem, type(point.problem)(dm.Workload(mixed), point.numbers[rows]))
-        meet(point.problem, point.restated(basis=orthogonal(point.problem.geometry.rank, rng) @ point.problem.basis))
-
 
 class TestFitness:
     @of("fitness")
@@ -484,13 +471,6 @@ class TestVariance:
         fit = fast.solve(dm.FitnessForUse(workload, np.linspace(1, 2, len(asked))))
         total = point.numbers[asked] @ fit.mechanism.variances(workload)
         assert total * fit.objective >= fast.solve(point.problem).lower_bound * (1 - ROUNDING)
-
-    @of("variance")
-    def test_optimum_ignores_mixtures_and_order(self, family: str, data: st.DataObject) -> None:
-        point, rng = data.draw(points(family, least_cells=2)), draws(data.draw(seeds))
-        weighted = point.matrix * np.sqrt(point.numbers)[:, None]
-        mixed = orthogonal(len(weighted), rng) @ weighted[:, rng.permutation(len(point.cells))]
-        meet(point.problem, dm.TotalVariance(dm.Workload(mixed)))
 
 
 class TestSoftmax:

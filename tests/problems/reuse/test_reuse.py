@@ -1,5 +1,7 @@
 """Reuse of a release: the judge, its laws on random points, closed forms, both layers, and the three ways to a wish."""
 
+from __future__ import annotations
+
 import functools
 from pathlib import Path
 from typing import Any
