@@ -88,7 +88,7 @@ class TestBound:
     def test_the_drawn_out_bound_is_close(self, family: Any, times: int) -> None:
         """Drawn out from half of the steps: what `fast` proves without a matrix."""
         sums, rule = dm.workloads.prefix(60), dm.neighbours.Participation(times, 60 // times)
-        exact = fast.solve(family(sums, neighbours=rule), tol=1e-5)
+        exact = fast.solve(family(sums, neighbours=rule), tol=1e-3)
         answer = fast.solve(family(sums, geometry=EpochStream(sums, rule)), tol=0.9)
         assert answer.status.name == "CERTIFIED"
         assert 0.97 * exact.lower_bound < answer.lower_bound <= exact.objective <= answer.objective
