@@ -1,7 +1,5 @@
 """The ``dualmech`` command: what it says, its exit status, and what it leaves behind."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import io
 import re

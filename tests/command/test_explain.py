@@ -1,7 +1,5 @@
 """Every family explained on the command line: its formulas, its proof, as LaTeX, or refused by its size."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What an office meets in its first hour: nothing is silently something else, and a message says what can be done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

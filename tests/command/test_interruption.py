@@ -1,7 +1,5 @@
 """Ends that a run does not choose: at most one line, no trace, the status of a shell, and nothing left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``dualmech judge`` of a solution's file: its answer judged anew, whatever the family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

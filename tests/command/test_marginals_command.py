@@ -1,7 +1,5 @@
 """Marginal tables of large domains on the command line and in files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -176,9 +174,9 @@ class TestNeighbours:
     """An answer in a file is explained, and judged, under the neighbours that it was made for."""
 
     WORKLOADS = ("prefix:4", "marginals:3x4:1,2", "circular_ranges:5")
+    RULES = ("replace:1", "replace:2", "add-remove:3")
 
-    @pytest.mark.parametrize("name", WORKLOADS)
-    @pytest.mark.parametrize("rule", ["replace:1", "replace:2", "add-remove:3"])
+    @pytest.mark.parametrize(("name", "rule"), [*zip(WORKLOADS * 2, (*RULES, *RULES[1:], RULES[0]), strict=True)])
     def test_those_of_the_file_are_said_and_hold(self, tmp_path: Path, name: str, rule: str) -> None:
         path = str(tmp_path / "answer.npz")
         solved = run("solve", name, "--neighbours", rule, "-o", path)

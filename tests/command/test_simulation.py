@@ -1,7 +1,5 @@
 """The command that turns records and a mechanism into files of noisy tables."""
 
-from __future__ import annotations
-
 import csv
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables in a terminal: nothing of them is lost at any width, and their words are explained once."""
 
-from __future__ import annotations
-
 import io
 import re
 

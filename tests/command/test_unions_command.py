@@ -1,7 +1,5 @@
 """Lists of the census and circles of values on the command line, solved and reported by table."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -26,14 +24,14 @@ def rows(result: Result) -> dict[str, list[str]]:
 
 
 class TestCircles:
-    def test_a_thousand_values(self, tmp_path: Path) -> None:
+    def test_hundreds_of_values(self, tmp_path: Path) -> None:
         path = tmp_path / "answer.npz"
-        result = run("solve", "circular_ranges:1000", "--targets", "1", "-o", str(path))
+        result = run("solve", "circular_ranges:400", "--targets", "1", "-o", str(path))
         assert result.exit_code == 0
-        for printed in ("CERTIFIED: rho (zCDP) 7.9167", "geometry: blocks", "501 blocks", "same"):
+        for printed in ("CERTIFIED: rho (zCDP) 6.3605", "geometry: blocks", "201 blocks", "same"):
             assert printed in result.output
         again = dm.load(path)
-        assert again.status is dm.Status.CERTIFIED and again.problem.workload.shape == (999001, 1000)
+        assert again.status is dm.Status.CERTIFIED and again.problem.workload.shape == (399 * 400 + 1, 400)
 
     def test_total_variance_spends_what_it_is_told(self) -> None:
         result = run("solve", "differences:300", "--problem", "variance", "--rho", "0.1")

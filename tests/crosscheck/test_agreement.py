@@ -1,7 +1,5 @@
 """Agreement of certified intervals, the judge for outsiders, printed numbers, and blackboard proofs."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 
@@ -54,12 +52,6 @@ class TestAgreement:
 
 
 class TestJudge:
-    def test_an_optimal_covariance_is_recognised(self) -> None:
-        verdict = crosscheck.judge(prefix(2), [[1, -0.5], [-0.5, 1]])
-        assert verdict.certifies(1e-8)
-        assert list(verdict.binding) == [0, 1]
-        assert not len(verdict.loose)
-
     @pytest.mark.parametrize("factor", [0.5, 2.0])
     def test_scaling_is_told_apart_from_shape(self, factor: float) -> None:
         best = fast.solve(prefix(8), tol=1e-9)

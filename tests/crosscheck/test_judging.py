@@ -1,7 +1,5 @@
 """The judge for outsiders, beyond fitness for use: it finds a bound of its own for every kind of answer."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

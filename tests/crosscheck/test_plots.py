@@ -1,7 +1,5 @@
 """Pictures of one's own problem: what is drawn is what was computed, and what cannot be drawn is refused by name."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
@@ -176,13 +174,14 @@ def test_what_is_no_answer_is_refused(answer: Any) -> None:
         dm.plots.profile(answer, axes=3)
 
 
-def test_the_command_draws_what_a_file_holds(tmp_path: Path) -> None:
+def test_the_command_draws_what_a_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, folder = str(tmp_path / "answer.npz"), tmp_path / "pictures"
     dm.save(fast.solve(dm.FitnessForUse(dm.workloads.marginals([3, 2], ways=(1, 2)))), path)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and result.output.count("drawn: ") == 10
     assert len({each.stem for each in folder.iterdir()}) == 5
     dm.save(fast.solve(dm.TotalVariance(SUMS)), path)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     result = run("plot", path, "-o", folder)
     assert result.exit_code == 0 and "not drawn: variances" in result.output
     for given in (["--only", "variances"], ["--only", "cube"]):

@@ -1,7 +1,5 @@
 """Rows of sheets: as good as the worst of their parts, and told by what they hold."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """How much a mechanism wastes: proven from its own variances, whatever its structure and that of the workload."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Replaced records on blocks: solved on the neighbours that bind, judged under all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

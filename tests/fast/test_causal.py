@@ -1,7 +1,5 @@
 """Strategies of a class: exact gradients, known optima, laws, and what is said of their distance from the optimum."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -125,19 +123,19 @@ def test_a_point_of_other_sums_is_judged_on_these() -> None:
 )
 def test_the_mechanism_is_stated_for_the_problems_persons(within: str, rule: str, tmp_path: Path) -> None:
     """Also in files and after scaling: no person's parts, with any signs, cost more than it states."""
-    found = fast.strategy(dm.TotalVariance(dm.workloads.prefix(64), neighbours=f"participation:4:16{rule}"), within)
+    found = fast.strategy(dm.TotalVariance(dm.workloads.prefix(32), neighbours=f"participation:4:8{rule}"), within)
     dm.save(found.mechanism, tmp_path / "strategy.npz")
     cost = dm.accounting.privacy_cost(epsilon=2.0, delta=1e-5)
     kept = dm.load(tmp_path / "strategy.npz")
     scaled = kept.scaled(kept.squared_privacy_cost / cost**2)
     assert kept.rho == found.mechanism.rho == pytest.approx(0.5) and scaled.epsilon(1e-5) == pytest.approx(2.0)
-    columns = np.linalg.inv(np.stack([*scaled.noise(64, rng=lambda step: np.eye(64)[step])]))
+    columns = np.linalg.inv(np.stack([*scaled.noise(32, rng=lambda step: np.eye(32)[step])]))
     rng = np.random.default_rng(0)
-    for first in range(16):
+    for first in range(8):
         vectors = rng.standard_normal((4, 9))
-        parts = columns[:, first::16] @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+        parts = columns[:, first::8] @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
         assert np.linalg.norm(parts) ** 2 <= scaled.squared_privacy_cost * (1 + 1e-9)
-    alike = [np.linalg.norm(columns[:, first::16].sum(axis=1)) for first in range(16)]
+    alike = [np.linalg.norm(columns[:, first::8].sum(axis=1)) for first in range(8)]
     assert max(alike) ** 2 >= 0.9 * scaled.squared_privacy_cost
 
 

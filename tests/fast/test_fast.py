@@ -1,7 +1,5 @@
 """The fast solver of fitness for use: certified on nasty cases, within its budgets, honest when it fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loop of all iterative solvers: what it takes for success, and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -16,6 +16,7 @@ from dualmech.fast import methods, solving
 from dualmech.fast.engine import loop
 from dualmech.fast.reductions import REDUCTIONS
 from dualmech.geometry.base import KINDS
+from dualmech.watching import without_warnings
 
 PROBLEM = dm.FitnessForUse(dm.workloads.prefix(4), targets=1.0)
 
@@ -163,7 +164,10 @@ def test_a_name_is_short_for_a_method_with_its_defaults(name: str) -> None:
         "LocalStrategy": lambda: dm.LocalStrategy(dm.workloads.prefix(3), 1.0),
         "CommonMechanism": lambda: dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2),
     }.get(family, lambda: PROBLEM)()
-    by_name, by_method = (fast.solve(problem, method=given, tol=1.0) for given in (name, method))
+    with without_warnings():
+        by_name, by_method = (
+            fast.solve(problem, method=given, tol=1.0, max_iterations=200) for given in (name, method)
+        )
     assert by_name.solver == by_method.solver and by_name == by_method
     assert method.name == name and type(solving.method_for(problem, name)) is type(method)
     assert getattr(fast, type(method).__name__) is type(method)

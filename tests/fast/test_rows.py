@@ -1,7 +1,5 @@
 """Queries by their steps, square roots of P, and Newton's method with and without its matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -132,27 +132,24 @@ def solve(threads):
     return reference.solve(dm.FitnessForUse(dm.workloads.prefix(8)), threads=threads).objective
 
 if __name__ == "__main__":
-    found = solve(int(sys.argv[2]))
-    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
-        assert pool.map(solve, [None, None]) == [solve(None)] * 2
+    for start, before in (each.split(":") for each in sys.argv[1:]):
+        found = solve(int(before))
+        with multiprocessing.get_context(start).Pool(1) as pool:
+            assert pool.map(solve, [None, None]) == [solve(None)] * 2
 """
 
 
 @pytest.mark.parametrize(
-    ("start", "before"),
-    [
-        ("fork", 1),
-        ("fork", 2),
-        ("forkserver", 2),
-        pytest.param("spawn", 2, marks=pytest.mark.slow),
-    ],
+    "several", [("fork:1", "fork:2", "forkserver:2"), pytest.param(("spawn:2",), marks=pytest.mark.slow)]
 )
-def test_children_answer_after_their_parent_has_solved(start: str, before: int, tmp_path: Path) -> None:
-    if start not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system has no {start}")
+def test_children_answer_after_their_parent_has_solved(several: tuple[str, ...], tmp_path: Path) -> None:
+    """How they are started, and the threads that their parent solved with."""
+    known = [each for each in several if each.partition(":")[0] in multiprocessing.get_all_start_methods()]
+    if not known:
+        pytest.skip(f"this system has none of {several}")
     path = tmp_path / "solves.py"
     path.write_text(SOLVES)
-    with subprocess.Popen([sys.executable, str(path), start, str(before)], start_new_session=True) as running:
+    with subprocess.Popen([sys.executable, str(path), *known], start_new_session=True) as running:
         try:
             assert running.wait(600) == 0
         finally:

@@ -1,7 +1,5 @@
 """Noise that nothing limits, taken back: it would drown in rounding what is asked."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

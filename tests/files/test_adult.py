@@ -1,7 +1,5 @@
 """Real input: marginals and age ranges of the Adult table, each with its own target, in both layers."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An archive says what it is and is believed only so far."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A file or a folder is whole or absent, whatever happens while it is written."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """What a CSV file may look like, and what is said of one that may not."""
 
-from __future__ import annotations
-
 import csv as standard
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workloads, vectors and matrices survive every format; whatever is wrong with a file is one clear line."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Matrix Market files are read as scipy reads them, where they are whole, and refused where they are not."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from pathlib import Path

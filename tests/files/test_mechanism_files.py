@@ -1,7 +1,5 @@
 """Every mechanism has a file, from which its privacy is computed anew."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

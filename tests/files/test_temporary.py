@@ -1,7 +1,5 @@
 """Temporary names: what a killed process left is swept up by the next that writes there, what is alive never."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Persons whose parts are at least b steps apart: their cost against brute force, a linear program and closed forms."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from functools import cache

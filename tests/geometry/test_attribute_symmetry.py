@@ -1,7 +1,5 @@
 """Symmetry of an attribute against brute force over permutations; queries on circles against loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle

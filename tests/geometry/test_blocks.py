@@ -1,7 +1,5 @@
 """Unions of product tables on geometry ``blocks``, against dense solvers, brute force and closed forms."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Callable
@@ -32,7 +30,6 @@ Problem = dm.FitnessForUse | dm.TotalVariance
 
 
 def groups_of(size: int, rng: np.random.Generator) -> dm.Workload:
-    """Counts of values in groups."""
     labels = rng.integers(0, max(1, size - 1), size)
     return dm.Workload(np.eye(size)[labels].T[np.unique(labels)])
 
@@ -74,12 +71,10 @@ def random_workload(seed: int) -> dm.workloads.UnionWorkload:
 
 
 def numbers_for(workload: dm.workloads.UnionWorkload, seed: int) -> Array:
-    """Targets or weights."""
     return np.random.default_rng(seed).uniform(1, 9, len(workload.tables))
 
 
 def written_out(problem: Problem) -> Any:
-    """The same problem on a matrix."""
     return type(problem)(problem.workload, problem.per_query(), geometry="dense")
 
 
@@ -95,7 +90,6 @@ def random_dual(blocks: Blocks, rng: np.random.Generator) -> dm.duals.FitnessDua
 
 
 def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
-    """The orbit of each cell."""
     orbits = np.zeros(1, dtype=np.intp)
     for axis, symmetry in enumerate(blocks.symmetries):
         own = symmetry.labels if axis in blocks.wide else np.zeros(len(symmetry.labels), dtype=np.intp)
@@ -104,7 +98,6 @@ def cell_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
 
 
 def query_orbits(blocks: Blocks) -> npt.NDArray[np.intp]:
-    """The orbit of each query."""
     numbers = np.arange(len(blocks.tables)).astype(float)
     return np.concatenate([blocks.spread(t, numbers).ravel() for t in range(len(blocks.parts))]).astype(np.intp)
 
@@ -385,15 +378,6 @@ class TestJudge:
 
 
 class TestWords:
-    def test_privacy_first_spends_what_it_is_told(self) -> None:
-        for asked, numbers in ((TestJudge.tables, TestJudge.numbers), (workloads.circular_ranges(5), 2.0)):
-            plain = fast.solve(dm.FitnessForUse(asked, numbers), tol=1e-8)
-            answer = fast.solve(dm.PrivacyFirst(asked, numbers, 0.3), tol=1e-8)
-            assert answer.status is dm.Status.CERTIFIED
-            assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
-            assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-12)
-            np.testing.assert_allclose(answer.prices, plain.prices, atol=1e-4)
-
     def test_records_are_counted_for_the_mechanism(self) -> None:
         asked: Any = workloads.union({"a": 2}, {"t": ["a"]})
         with pytest.raises(dm.errors.InputTypeError, match="`needed_tables`"):

@@ -1,7 +1,5 @@
 """Causal strategies of running sums: costs and variances without a matrix, their allowances, and the judge."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from fractions import Fraction

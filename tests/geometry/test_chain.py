@@ -1,7 +1,5 @@
 """Chains of phases: determinants, covariances and trace norms, against matrices and against many digits."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Workloads in whole numbers on a matrix: variances and bounds by steps and Gram matrices, and from the entries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

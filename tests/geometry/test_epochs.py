@@ -1,7 +1,5 @@
 """Several epochs: persons with parts that are vectors or signs, judged, solved, compared with every sign pattern."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The elementary linear algebra that judges share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mpmath as mp

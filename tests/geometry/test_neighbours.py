@@ -1,7 +1,5 @@
 """Each neighbour matrix costs what the brute force over all data sets costs that it stands for."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -254,13 +252,3 @@ class TestWhereContributionsAreTaken:
         ):
             with pytest.raises(dm.errors.InvalidInputError, match=told):
                 dm.FitnessForUse(workload, neighbours=moves)
-
-
-@quick
-@given(st.integers(1, 6), st.integers(1, 9))
-def test_households_scale_single_records(d: int, members: int) -> None:
-    single = neighbours.add_or_remove(d).toarray()
-    np.testing.assert_array_equal(neighbours.household(d, members).toarray(), members * single)
-    if d > 1:
-        swaps = neighbours.replace_one(d).toarray()
-        np.testing.assert_array_equal(neighbours.household(d, members, replace=True).toarray(), members * swaps)

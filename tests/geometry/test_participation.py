@@ -1,7 +1,5 @@
 """Persons who take part in several steps: every sign counts, and a cost that is proven for all of them."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Extremal patterns: they generate every private row, and the oracle prices all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Product workloads: the dense solver's optimum on small ones, and products that no matrix could hold."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any, cast
 
@@ -188,14 +186,7 @@ class TestSolvers:
         assert answer.objective == pytest.approx(alone**20, rel=1e-6)
         assert answer.mechanism.variance_of(*np.eye(16)[[3] * 20]) > 0
 
-    def test_costs_over_all_factors_and_an_uncertified_factor(self) -> None:
-        plain = fast.solve(dm.FitnessForUse(BOTH, TARGETS), tol=1e-8)
-        answer = fast.solve(dm.PrivacyFirst(BOTH, TARGETS, cost=0.3), tol=1e-8)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-7)
-        assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
-        ratios = answer.mechanism.dense().variances(BOTH) / plain.problem.per_query()
-        assert ratios.max() == pytest.approx(answer.objective, rel=1e-7)
+    def test_an_uncertified_factor(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.kron(*[dm.workloads.prefix(16)] * 2))
         with pytest.warns(dm.errors.UncertifiedWarning, match="STEPS_EXHAUSTED"):
             answer = fast.solve(problem, max_iterations=1)
@@ -250,6 +241,7 @@ class TestMechanism:
         tables = dm.BlockMechanism.of_levels(dm.Domain({"sex": 2}), {(0,): 2.0}, "replace")
         with pytest.raises(dm.errors.InvalidInputError, match=r"factors\[1\] must have the default neighbours"):
             dm.ProductMechanism([ages, tables])
+        made = dm.FitnessForUse(BOTH, TARGETS).mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
         for message, call in (
             ("factors must be two or more", lambda made: dm.ProductMechanism(made.factors[:1])),
             (r"factors\[1\] must be a LinearG", lambda made: dm.ProductMechanism([made.factors[0], cast(Any, 3)])),
@@ -260,8 +252,6 @@ class TestMechanism:
             ("tables of the mechanism's domain", lambda made: made.variances(TWICE)),
             (r"x must have shape \(3, 6\)", lambda made: made.simulate(np.ones(18), BOTH)),
         ):
-            problem = dm.FitnessForUse(BOTH, TARGETS)
-            made = problem.mechanism((np.eye(3), np.ones(len(TABLES.lattice.axes))))
             with pytest.raises(dm.errors.DualmechError, match=message):
                 call(made)
 

@@ -1,7 +1,5 @@
 """All ranges as a stream, for total variance: the same as on a matrix, and none where it would be too large."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

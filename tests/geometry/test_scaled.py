@@ -1,7 +1,5 @@
 """Toeplitz strategies with factors on rows and columns: both sides against matrices, and in exact arithmetic."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -123,7 +121,7 @@ class TestForms:
             (40, "random", False),
             (260, "falling", False),
             (260, "one", True),
-            (530, "last", False),
+            (300, "last", False),
         ],
     )
     def test_numbers_of_rows_worlds_apart(self, steps: int, rows: str, signed: bool) -> None:
@@ -219,8 +217,3 @@ class TestMechanism:
         rng = np.random.default_rng(0)
         noisy = np.stack([mechanism.simulate(np.zeros(4), sums, rng) for _ in range(4000)])
         assert (noisy**2).mean(axis=0) == pytest.approx(mechanism.variances(sums), rel=0.15)
-
-    def test_it_is_kept(self, tmp_path: Path) -> None:
-        mechanism = dm.strategies.scaled_toeplitz([1.0, 0.5], [1.0, 2.0, 1.5], [2.0, -0.5], [1.0, 0.7]).scaled(3.0)
-        dm.save(mechanism, tmp_path / "noise.npz")
-        assert dm.load(tmp_path / "noise.npz").same_as(mechanism)

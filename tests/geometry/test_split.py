@@ -1,7 +1,5 @@
 """Query tables on geometry ``split``: bounds and noise held against the dense judge where it can follow."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any, cast
 
@@ -170,14 +168,6 @@ class TestSolver:
         variances = answer.mechanism.variances(["age", "a7"])
         assert variances.shape == (64, 10) and variances.max() <= 1 + 1e-9
 
-    def test_privacy_first_spends_what_it_is_told(self) -> None:
-        plain = fast.solve(split(PREFIXES), tol=0.1)
-        answer = fast.solve(dm.PrivacyFirst(PREFIXES, 1.0, 0.3, geometry="split"), tol=0.1)
-        assert answer.status is dm.Status.CERTIFIED
-        assert answer.objective == pytest.approx(plain.objective / 0.3, rel=1e-9)
-        assert answer.mechanism.squared_privacy_cost == pytest.approx(0.3, rel=1e-9)
-        assert answer.mechanism.scaled(2.0).squared_privacy_cost == pytest.approx(0.15, rel=1e-9)
-
     def test_what_is_left_open_and_queries_of_lower_rank(self) -> None:
         with pytest.warns(dm.errors.UncertifiedWarning, match="interval is honest"):
             answer = fast.solve(split(PREFIXES))
@@ -228,6 +218,7 @@ class TestMechanism:
         np.testing.assert_allclose(by_both.sum(axis=1), by_age, atol=1e-8)
 
     def test_bad_input_is_refused_by_name(self) -> None:
+        made = split(PREFIXES).mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7)))
         for message, call in (
             ("not all of its residuals are measured", lambda made: made.variances(["age", "sex", "race"])),
             ("tables must cover", lambda made: made.measure({(0,): np.zeros(6)})),
@@ -240,9 +231,8 @@ class TestMechanism:
             ("shapes must be a sequence of 3", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)], [1.0] * 7)),
             (r"shapes\[1\] must have shape", lambda made: dm.SplitMechanism(PREFIXES, [np.eye(6)] * 3, [1.0] * 7)),
         ):
-            problem = split(PREFIXES)
             with pytest.raises(dm.errors.DualmechError, match=message):
-                call(problem.mechanism(dm.duals.SplitPoint(tuple(np.eye(n) for n in (6, 2, 3)), np.ones(7))))
+                call(made)
 
 
 class TestWorkload:

@@ -1,7 +1,5 @@
 """Symmetry that a user states: checked, never believed, and the same certified optimum with fewer weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

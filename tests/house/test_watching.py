@@ -122,7 +122,7 @@ def test_an_error_ends_the_line_and_is_raised() -> None:
         (["solve", "prefix:4", "--layer", "reference"], ["CLARABEL: schur"]),
         (["solve", "prefix:4", "--refine"], ["refining"]),
         (["explain", "prefix:2"], ["solving", "fractions"]),
-        (["crosscheck", "--quick"], ["loading", "the first row", "rows, gap"]),
+        (["crosscheck", "fitness/figure1", "--quick"], ["loading", "the first row", "rows, gap"]),
     ],
 )
 def test_a_command_says_what_it_does_on_standard_error_alone(

@@ -1,7 +1,5 @@
 """Small problems that used to end in an error of Python's or NumPy's own."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

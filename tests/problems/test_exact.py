@@ -1,7 +1,5 @@
 """Certificates and privacy against exact fractions: intervals hold the optimum, no cost is below the truth."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import warnings

@@ -1,7 +1,5 @@
 """Bad input to the problems is refused before any work, in one line that names the argument: a table by argument."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable
@@ -138,7 +136,6 @@ def one_line(error: pytest.ExceptionInfo[dm.errors.DualmechError], name: str) ->
 
 
 def good(family: str) -> dict[str, Any]:
-    """Return a point and dual weights that the judge takes."""
     if family == "weighting":
         return {"primal": np.ones(3), "dual": np.ones(3)}
     return {"primal": np.eye(2), "dual": np.ones(3) if family == "variance" else (np.ones(3), np.ones(3))}

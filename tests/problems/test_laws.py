@@ -1,7 +1,5 @@
 """The laws of every family on a matrix, on random points: each holds for any feasible point and any dual weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,12 +29,6 @@ JUDGED = (*FAMILIES, "softmax")
 Law = TypeVar("Law", bound=Callable[..., None])
 
 
-def meet(one: Any, other: Any, slack: float = 1e-12) -> None:
-    """The certified intervals of two optima have a number in common."""
-    (low, high), (least, most) = (fast.solve(each).certificate.interval for each in (one, other))
-    assert max(low, least) <= min(high, most) * (1 + slack)
-
-
 def of(*families: str) -> Callable[[Law], Law]:
     """Return how to hold a law of some families; it draws its points from ``data``."""
 
@@ -63,7 +55,6 @@ def invertible(size: int, rng: np.random.Generator) -> Array:
 
 
 def agree(one: dm.Certificate, two: dm.Certificate, factor: float = 1.0) -> None:
-    """Both sides of `two` are those of `one` times a factor, and both points are feasible."""
     assert one.feasible and two.feasible
     assert two.objective == pytest.approx(factor * one.objective, rel=ROUNDING)
     assert two.lower_bound == pytest.approx(factor * one.lower_bound, rel=ROUNDING, abs=1e-12 * factor)
@@ -100,7 +91,6 @@ class Point:
     def certified(
         self, problem: Any = None, primal: Array | None = None, cells: Array | None = None, queries: Array | None = None
     ) -> dm.Certificate:
-        """Judge the point, or what is changed of it."""
         users = self.cells if cells is None else cells
         weights = self.queries if queries is None else queries
         dual = users if weights is None else (users, weights)
@@ -279,14 +269,6 @@ class TestCovariances:
             return point.keeps(other, queries=np.append(np.asarray(point.queries), 0.0))
         assert other.prices(point.cells)[-1] == 0
         return point.keeps(other)
-
-    @of(*COVARIANCES)
-    def test_optimum_ignores_order_sign_and_basis(self, family: str, data: st.DataObject) -> None:
-        point, rng = data.draw(points(family, least_cells=2)), draws(data.draw(seeds))
-        rows, columns = (rng.permutation(size) for size in point.matrix.shape)
-        mixed = point.matrix[rows][:, columns] * rng.choice([-1.0, 1.0], len(columns))
-        meet(point.problem, type(point.problem)(dm.Workload(mixed), point.numbers[rows]))
-        meet(point.problem, point.restated(basis=orthogonal(point.problem.geometry.rank, rng) @ point.problem.basis))
 
 
 class TestFitness:
@@ -489,13 +471,6 @@ class TestVariance:
         fit = fast.solve(dm.FitnessForUse(workload, np.linspace(1, 2, len(asked))))
         total = point.numbers[asked] @ fit.mechanism.variances(workload)
         assert total * fit.objective >= fast.solve(point.problem).lower_bound * (1 - ROUNDING)
-
-    @of("variance")
-    def test_optimum_ignores_mixtures_and_order(self, family: str, data: st.DataObject) -> None:
-        point, rng = data.draw(points(family, least_cells=2)), draws(data.draw(seeds))
-        weighted = point.matrix * np.sqrt(point.numbers)[:, None]
-        mixed = orthogonal(len(weighted), rng) @ weighted[:, rng.permutation(len(point.cells))]
-        meet(point.problem, dm.TotalVariance(dm.Workload(mixed)))
 
 
 class TestSoftmax:

@@ -1,7 +1,5 @@
 """What every run of a solver does, whatever the family: news, limits, starts, one answer twice, options refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

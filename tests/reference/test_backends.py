@@ -1,7 +1,5 @@
 """Other open backends, where they are installed: each proves what it promises, at the tolerance that is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs over blocks: what they state, whoever is a neighbour, is the problem that is judged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs as linear matrix inequalities: which points they allow, equations, cones, refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cvxpy as cp

@@ -1,7 +1,5 @@
 """Programs in LaTeX: they compile, say the same as CVXPY's programs, and are text of the same vocabulary."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Exact optima: closed forms met to the last digit, laws that hold exactly, and what is refused, by name."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proofs in fractions, of whatever small problem has one: the judge finds the same, and exact arithmetic is exact."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

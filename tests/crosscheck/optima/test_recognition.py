@@ -1,7 +1,5 @@
 """Numbers recognised in their digits, and nothing recognised where there is nothing."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Numbers with square roots: a field, ordered as its digits are, however near two of them lie."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction

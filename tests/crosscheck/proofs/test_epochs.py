@@ -1,7 +1,5 @@
 """Proofs of several epochs: weak duality of any file, the interval of the certificate, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of proofs, programs and libraries that were made to do harm: refused in words, or harmless."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The judge in floating point, held against exact arithmetic on problems of all shapes and scales."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import warnings

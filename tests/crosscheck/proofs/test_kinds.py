@@ -1,7 +1,5 @@
 """Weak duality of every kind of proof: whatever a file holds, its lower bound is at most its upper bound."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

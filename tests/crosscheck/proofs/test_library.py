@@ -1,7 +1,5 @@
 """The library of problems with proven optima: what is on disk is what is stated, and answers are held against it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Names in proof files: each is known and used, or the file is refused; what is said rests on checked parts alone."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -69,7 +67,6 @@ KNOWN: dict[str, Document] = {}
 
 
 def document_of(name: str) -> Document:
-    """Return a proof of a problem, made once, as its file has it."""
     if name not in KNOWN:
         made = dm.prove(fast.solve(PROBLEMS[name](), tol=0.1)).document
         KNOWN[name] = json.loads(json.dumps(made))

@@ -1,7 +1,5 @@
 """Proof files: exact weak duality, optima that are known exactly, and files that were tampered with."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

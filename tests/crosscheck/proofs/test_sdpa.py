@@ -1,7 +1,5 @@
 """Semidefinite programs as SDPA files: what is on disk states the problem, and whoever solves it finds the optimum."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

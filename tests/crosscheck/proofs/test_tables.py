@@ -1,7 +1,5 @@
 """Proofs of tables and of products: exact weak duality, matrices where they are small, and optima that are known."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -497,6 +495,8 @@ class TestFiles:
         assert refused > 50
 
     def test_what_is_no_proof_of_a_product_is_refused_with_the_reason(self) -> None:
+        both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
+        document = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9)).document
         for place, value, words in (
             (("problem", "factors"), [], "factors must be a list of some parts"),
             (("problem", "factors", 0, "kind"), "weights", "kind of a factor must be one of targets, table targets"),
@@ -509,10 +509,8 @@ class TestFiles:
             (("upper", "factors", 0, "strategy", 0, 0), "0x1p1", "the upper bound claimed"),
             (("lower", "factors", 0, "isometry", 0, 0), "0x1p9", "the lower bound claimed"),
         ):
-            both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
-            proof = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9))
             with pytest.raises(Refused, match=words):
-                check.check(changed(proof.document, place, value))
+                check.check(changed(document, place, value))
 
     def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(noise, "LARGEST", 2**28)

@@ -1,7 +1,5 @@
 """A tighter tolerance never gives a worse answer: every problem of the library at tolerances from 1e-4 to 1e-12."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The lines of docs/appendix/newton.md, implemented from their words alone, meet the proven optima."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The common mechanism's judge: bounds, violations, maximality, intersections, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,6 @@ units = st.sampled_from([1e-6, 1.0, 1e6])
 
 
 def on_cells(*covariances: Array) -> dm.CommonMechanism:
-    """Mechanisms that all answer every cell, with noise of these covariances."""
     return dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(len(each)), each) for each in covariances])
 
 

@@ -1,7 +1,5 @@
 """Common mechanisms solved: both layers against each other, closed forms, degenerate families, laws, options."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import warnings
@@ -30,7 +28,6 @@ units = st.sampled_from([1e-6, 1.0, 1e6])
 
 
 def on_cells(*covariances: Array) -> dm.CommonMechanism:
-    """Mechanisms that all answer every cell, with noise of these covariances."""
     return dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(len(each)), each) for each in covariances])
 
 
@@ -57,7 +54,6 @@ def random_family(seed: int, count: int, size: int, unit: float = 1.0) -> list[A
 
 
 def clear_family(seed: int, count: int, size: int) -> list[Array]:
-    """Covariances that are well conditioned."""
     rng = np.random.default_rng(seed)
     return [rng.uniform(0.3, 3) * (wishart(size, rng) + 0.1 * np.eye(size)) for _ in range(count)]
 

@@ -1,7 +1,5 @@
 """Caps on some queries and one factor on the others: against the program stated at once, and on every geometry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cvxpy as cp

@@ -4,8 +4,6 @@ Theorems are those of Xiao, Ding, Wang, Zhang and Kifer, PVLDB 14(10), 2021. By 
 the form ``a I + b 1 1'``.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The judge of fitness for use: what lies is never certified, and bad input is refused by its name."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

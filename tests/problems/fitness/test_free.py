@@ -1,7 +1,5 @@
 """Queries for free: what a mechanism leaves unspent, and the best further release within it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -124,18 +122,6 @@ class TestExtraForFree:
         queries = dm.workloads.identity(200).select(np.arange(100, 200))
         answer = fast.solve(dm.extra_for_free(half, queries))
         assert answer.lower_bound * (1 - 1e-12) <= 1 <= answer.objective * (1 + 1e-12)
-
-    def test_layers_agree(self) -> None:
-        mechanism = uneven(7)
-        problem = dm.extra_for_free(mechanism, dm.workloads.prefix(4), [1, 2, 3, 4], 5.0 + mechanism.profile.max())
-        one, two = fast.solve(problem).certificate.interval, reference.solve(problem).certificate.interval
-        assert max(one[0], two[0]) <= min(one[1], two[1])
-
-    def test_an_even_profile_leaves_an_ordinary_problem(self) -> None:
-        workload, even = dm.workloads.prefix(5), dm.LinearGaussianMechanism(np.eye(5), 0.5 * np.eye(5))
-        free = fast.solve(dm.extra_for_free(even, workload, alpha=5.0)).certificate.interval
-        ordinary = fast.solve(dm.PrivacyFirst(workload, 1.0, cost=3.0)).certificate.interval
-        assert max(free[0], ordinary[0]) <= min(free[1], ordinary[1])
 
 
 class TestRefusals:

@@ -1,7 +1,5 @@
 """The refined privacy ordering: a dictionary of sorted profiles, with rounding forgiven entry by entry."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The minimum of the refined privacy ordering: unique, certified in every stage, and better than other optima."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable
@@ -364,7 +362,6 @@ SPREAD = [462.73138847595914, 0.0010296477663374718, 0.1504605892598013, 2.97134
 
 
 def spread_targets(seed: int) -> dm.FitnessForUse:
-    """Return running sums with targets over six decades."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 9))
     return dm.FitnessForUse(dm.workloads.prefix(count), 10.0 ** rng.uniform(-3, 3, count))

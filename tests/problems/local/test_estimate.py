@@ -1,7 +1,5 @@
 """Non-negative estimates: closed cases, both layers against each other, weak duality, lies, input."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

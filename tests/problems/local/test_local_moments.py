@@ -1,7 +1,5 @@
 """Local privacy: the bound from what pairs of user types have in common, by a primal-dual method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -131,7 +129,7 @@ class TestBound:
         assert 0.99 * answer.lower_bound <= judged.lower_bound <= answer.objective
 
     @quick
-    @given(seeds, st.integers(5, 9), epsilons, st.booleans())
+    @given(seeds, st.integers(5, 7), epsilons, st.booleans())
     def test_never_exceeds_the_optimum(self, seed: int, size: int, epsilon: float, uneven: bool) -> None:
         rng = np.random.default_rng(seed)
         matrix = rng.standard_normal((int(rng.integers(1, 2 * size)), size))
@@ -166,7 +164,7 @@ class TestBound:
 
 
 @pytest.mark.parametrize(
-    ("size", "epsilon"), [(40, 6.0), *(pytest.param(48, epsilon, marks=pytest.mark.slow) for epsilon in (4.0, 6.0))]
+    ("size", "epsilon"), [(34, 6.0), *(pytest.param(48, epsilon, marks=pytest.mark.slow) for epsilon in (4.0, 6.0))]
 )
 def test_few_of_many_pairs_prove_the_optimum_closely(size: int, epsilon: float) -> None:
     # Quasi-Newton steps in all multipliers prove 74 % of the optimum for 48 types at ε = 6.

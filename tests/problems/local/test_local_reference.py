@@ -1,7 +1,5 @@
 """Local privacy in the reference layer: exact optima, both sides of them, the relaxation, reading, input."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -40,31 +38,6 @@ class TestKnownOptima:
             known = rivals.subset_selection(size, epsilon).objective(dm.workloads.identity(size))
             answer = reference.solve(dm.LocalStrategy(dm.workloads.identity(size), epsilon), tol=1e-6)
             assert answer.status is dm.Status.CERTIFIED and contains(answer.certificate, known, 1e-9), (size, epsilon)
-
-    @pytest.mark.parametrize(
-        ("workload", "values"),
-        [
-            (dm.workloads.all_range(8), {1.0: 1220.1840}),
-            (dm.workloads.marginals(CUBE, ways=(0, 1, 2, 3)), {4.0: 75.8695}),
-            (dm.workloads.marginals(CUBE, ways=(1,)), {0.5: 612.1485, 2.0: 59.5939}),
-        ],
-        ids=["ranges", "marginals", "one-way"],
-    )
-    def test_values_found_once(self, workload: dm.Workload, values: dict[float, float]) -> None:
-        """At small ε the optimum for the one-way marginals is singular."""
-        for epsilon, value in values.items():
-            answer = reference.solve(dm.LocalStrategy(workload, epsilon), tol=1e-6)
-            assert answer.status is dm.Status.CERTIFIED
-            assert contains(answer.certificate, value, 0.5e-4 / value)
-
-    @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-    def test_every_small_instance_is_certified(self, epsilon: float) -> None:
-        chains = (dm.workloads.prefix, dm.workloads.all_range)
-        cases: list[dm.Workload] = [build(size) for build in chains for size in (3, 6)]
-        cases += [dm.workloads.marginals(CUBE, ways=2), dm.Workload(parity(3)), dm.Workload(parity(2))]
-        for workload in cases:
-            answer = reference.solve(dm.LocalStrategy(workload, epsilon), tol=1e-6)
-            assert answer.status is dm.Status.CERTIFIED
 
     def test_the_worst_case_of_four_prefixes_and_where_user_types_are_alike(self) -> None:
         problem = dm.LocalStrategy(dm.workloads.prefix(4), 1.0, "worst")
@@ -127,11 +100,15 @@ class TestStatements:
 
 
 class TestBothLayers:
-    @pytest.mark.parametrize(("epsilon", "criterion"), [(0.5, "average"), (4.0, "worst")])
+    @pytest.mark.parametrize(("epsilon", "criterion"), [(0.5, "average"), (4.0, "average"), (4.0, "worst")])
     def test_their_intervals_meet(self, epsilon: float, criterion: str) -> None:
-        for workload in (dm.workloads.prefix(7), dm.Workload(normal(9, 6)), dm.Workload(parity(2))):
+        workloads: list[dm.Workload] = [dm.workloads.prefix(7), dm.Workload(normal(9, 6)), dm.Workload(parity(2))]
+        if criterion == "average":
+            workloads += [build(size) for build in (dm.workloads.prefix, dm.workloads.all_range) for size in (3, 6)]
+            workloads += [dm.workloads.marginals(CUBE, ways=2), dm.Workload(parity(3))]
+        for workload in workloads:
             problem = dm.LocalStrategy(workload, epsilon, criterion)
-            stated, quick = reference.solve(problem), fast.solve(problem)
+            stated, quick = reference.solve(problem, tol=1e-6), fast.solve(problem)
             assert stated.status is quick.status is dm.Status.CERTIFIED and meet(stated, quick)
 
 

@@ -1,7 +1,5 @@
 """Local privacy on paper: theorems and examples of McKenna et al. (2020), and the lemmas behind the convex problem."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -67,6 +65,7 @@ class TestVariance:
         per_query = squares @ strategy @ x - queries**2 @ x
         spread = ((answers - queries @ x) ** 2).std(axis=0)
         error = ((answers - queries @ x) ** 2).mean(axis=0) - per_query
+        assert np.all(np.abs(answers.mean(axis=0) - queries @ x) < 5 * np.sqrt(per_query / runs))
         assert np.all(np.abs(error) < 5 * spread / math.sqrt(runs))
         assert mechanism.variance(x) == pytest.approx(per_query.sum(), rel=1e-10)
 
@@ -101,8 +100,11 @@ class TestVariance:
             each = (size - 1) * (size / excess**2 + 2 / excess)
             assert mechanism.worst_variance(20) == pytest.approx(20 * each, rel=1e-10)
             assert mechanism.average_variance(20) == pytest.approx(20 * each, rel=1e-10)
-            expected = (size - 1) / (size * 0.01) * (size / excess**2 + 2 / excess)
-            assert mechanism.sample_complexity() == pytest.approx(expected, rel=1e-10)
+            np.testing.assert_allclose(mechanism.user_variances, each, rtol=1e-10)
+            assert mechanism.sample_complexity() == pytest.approx(each / size / 0.01, rel=1e-10)
+            assert mechanism.worst_ratio == pytest.approx(math.exp(epsilon))
+            assert mechanism.variance(np.arange(size)) == pytest.approx(each * size * (size - 1) / 2)
+            assert mechanism.objective == pytest.approx(size * each + size)
 
 
 class TestWorstAgainstAverage:

@@ -1,7 +1,5 @@
 """Projection onto local strategies: closed cases, both layers against each other, weak duality, lies, input."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -100,14 +98,6 @@ class TestLayers:
         fixed = fast.solve(dm.LocalProjection(matrix, 1.0, least * (1 - 1e-12)), tol=1e-10)
         assert fixed.objective == pytest.approx(joint.objective, rel=1e-7)
 
-    def test_permutations_change_nothing_else(self) -> None:
-        for shape in SHAPES:
-            matrix, rng = normal(*shape), np.random.default_rng(1)
-            outputs, users = rng.permutation(shape[0]), rng.permutation(shape[1])
-            answer = fast.solve(dm.LocalProjection(matrix, 1.0), tol=1e-10)
-            other = fast.solve(dm.LocalProjection(matrix[outputs][:, users], 1.0), tol=1e-10)
-            np.testing.assert_allclose(other.primal, answer.primal[outputs][:, users], atol=1e-4)
-
 
 class TestPieces:
     @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
@@ -122,17 +112,6 @@ class TestPieces:
         np.testing.assert_allclose(np.einsum("ou,ou->o", left, nearest), 0, atol=1e-12)
         worst = np.maximum(left, 0).sum(axis=1) * growth - np.maximum(-left, 0).sum(axis=1)
         assert np.all(worst <= 1e-12 * growth * np.abs(rows).sum(axis=1))
-
-    @given(st.integers(0, 10**6), st.sampled_from([0.01, 0.5, 2.0, 12.0]))
-    @settings(max_examples=24)
-    def test_columns_are_clipped_to_a_sum_of_one(self, seed: int, epsilon: float) -> None:
-        rng = np.random.default_rng(seed)
-        matrix = rng.standard_normal((rng.integers(1, 9), 5)) * 10.0 ** rng.integers(-3, 4)
-        least = floor_for(len(matrix), epsilon, seed)
-        most = np.exp(epsilon) * least
-        shift = solver.columns_within(matrix, least, most)
-        clipped = np.clip(matrix + shift, least[:, None], most[:, None])
-        np.testing.assert_allclose(clipped.sum(axis=0), 1, atol=1e-12 * (1 + np.abs(matrix).max()))
 
 
 class TestJudge:

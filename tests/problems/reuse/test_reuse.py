@@ -28,7 +28,6 @@ REPLACE = dm.neighbours.replace_one(6)
 
 
 def unit(rows: npt.ArrayLike, neighbours: object = None) -> dm.LinearGaussianMechanism:
-    """Return rows released with unit noise."""
     return dm.LinearGaussianMechanism(rows, np.eye(len(np.asarray(rows))), neighbours)
 
 
@@ -42,7 +41,6 @@ def random_problem(seed: int, neighbours: bool = False) -> dm.ReuseFitness:
 
 
 def random_point(problem: dm.ReuseFitness, rng: np.random.Generator) -> tuple[Array, tuple[Array, Array, Array]]:
-    """Return a feasible covariance and any weights."""
     size, released = problem.geometry.rank, len(problem.release)
     factor, root = rng.standard_normal((size, 2 * size)), rng.standard_normal((released, released))
     neighbours, queries = problem.geometry.moves.shape[1], len(problem.targets)
@@ -51,7 +49,6 @@ def random_point(problem: dm.ReuseFitness, rng: np.random.Generator) -> tuple[Ar
 
 
 def ones(problem: dm.ReuseFitness) -> tuple[Array, Array, Array]:
-    """Return equal weights on everything."""
     return (np.ones(problem.geometry.moves.shape[1]), np.ones(len(problem.targets)), np.eye(len(problem.release)))
 
 

@@ -1,7 +1,5 @@
 """Problem 4 and its hybrid: the judge on any point and weights, and both layers inside certified intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SM-II: derivatives against differences and dense matrices, the paper's three algorithms, and how they end."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Program 1 on all ranges by sines: the same problem as by a matrix, judged and solved without one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Query weighting: known optima, both layers against each other, lies, reading, input, files."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from typing import Any
@@ -200,7 +198,7 @@ class TestFast:
 
     def test_random_problems_of_any_shape(self) -> None:
         rng, p = np.random.default_rng(5), ("approximate", "pure")
-        for count in range(120):
+        for count in range(80):
             queries, cells = rng.integers(1, 12), rng.integers(1, 8)
             design = rng.integers(-1, 2, (queries, cells)) * 10 ** rng.uniform(-3, 3, (queries, 1))
             workload = rng.standard_normal((rng.integers(1, 9), queries)) @ np.sign(design)
@@ -215,11 +213,6 @@ def answer(request: pytest.FixtureRequest) -> dm.Solution:
 
 
 class TestLies:
-    def test_raised_dual_weights_prove_no_more(self, answer: dm.Solution) -> None:
-        for factor in (10.0, 1e300, 1e-300):
-            judged = answer.problem.certify(answer.primal, factor * answer.dual.neighbour_weights)
-            assert judged.lower_bound == pytest.approx(answer.lower_bound, rel=1e-12), factor
-
     def test_what_cannot_be_scaled_is_left_alone(self, answer: dm.Solution) -> None:
         np.testing.assert_array_equal(answer.problem.feasible(-answer.primal), -answer.primal)
         assert not len(answer.problem.binding(-answer.primal, 1e-6))

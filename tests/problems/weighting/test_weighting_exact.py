@@ -1,7 +1,5 @@
 """Query weighting against exact fractions, on designs that factorisations get wrong."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Benchmarks: peers that are left out by name, growth and its exponents, and what a line of the fast layer says."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import math

@@ -1,7 +1,5 @@
 """The Eigen-Design paper's tables: instances, certified optima, verdicts, designs, reductions, and how they look."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -44,13 +42,11 @@ INSTANCES = [
 
 @pytest.fixture(scope="session")
 def solved() -> Iterator[dict[str, SolvedInstance]]:
-    """Every instance of a quick run, each solved once."""
     yield {instance.label: eigen_instances.solve(instance) for instance in INSTANCES}
 
 
 @pytest.fixture(scope="session")
 def rows() -> Iterator[dict[str, Row]]:
-    """Every comparison of designs of a quick run."""
     found = [task() for task in designs.comparisons(quick=True)]
     yield {row.name: row for row in found}
 

@@ -1,7 +1,5 @@
 """The paper's figures: closed forms against certified optima, and the pictures drawn of them."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import math
@@ -91,7 +89,6 @@ PICTURED = [name for name, sheet in SHEETS.items() if sheet.picture]
 
 @functools.cache
 def rows_of(name: str) -> list[Any]:
-    """Return the rows of a quick run's table."""
     return [task() for task in SHEETS[name].tasks(True)]
 
 
@@ -203,14 +200,3 @@ class TestPictures:
         result = run("crosscheck", "fitness/table4", "-o", tmp_path)
         assert isinstance(result.exception, UsageError)
         assert "--output" in str(result.exception)
-
-    @drawn
-    @pytest.mark.parametrize("name", PICTURED[:1])
-    def test_are_alike_every_time(self, name: str, tmp_path: Path) -> None:
-        picture = SHEETS[name].picture
-        assert picture is not None
-        one, two = (
-            printing.save_picture("picture", str(tmp_path / folder), picture, rows_of(name), SHEETS[name].panels)
-            for folder in ("one", "two")
-        )
-        assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]

@@ -1,9 +1,9 @@
 """The sheets on marginal tables at scale: every solver's interval meets, and outsiders' answers are judged."""
 
-from __future__ import annotations
-
 import math
+from copy import copy
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import tables
-from dualmech.studies.papers import scale
+from dualmech.studies.papers import scale, sheets
 from dualmech.studies.papers.scale import MarginalsCase
 from dualmech.studies.papers.sheets import SHEETS
 from dualmech.studies.papers.verdicts import Finding
@@ -22,17 +22,28 @@ ELSEWHERE = ("scale/published", "scale/census")
 NAMES = [name for name in SHEETS if name.startswith("scale/") and name not in ELSEWHERE]
 
 
+@cache
+def rows_of(name: str) -> list[Any]:
+    return [task() for task in SHEETS[name].tasks(True)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_of_a_quick_run_is_certified_by_all_its_solvers(name: str) -> None:
-    for task in SHEETS[name].tasks(True):
-        row: Any = task()
+    for row in rows_of(name):
         assert row.outcome is Agreement.AGREE
         assert row.gap <= scale.MARGINALS_TOLERANCE
         assert row.best.lower_bound <= row.consistent * (1 + 1e-9) <= row.plain * (1 + 2e-9)
 
 
-def test_the_command_prints_them_all() -> None:
-    result = run("crosscheck", "scale/adult", "scale/sixty", "--quick")
+def kept_rows(name: str, quick: bool) -> list[Any]:
+    return [partial(copy, row) for row in rows_of(name)]
+
+
+def test_the_command_prints_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("scale/adult", "scale/sixty")
+    kept = {name: replace(SHEETS[name], tasks=partial(kept_rows, name)) for name in names}
+    monkeypatch.setattr(sheets, "SHEETS", kept)
+    result = run("crosscheck", *kept, "--quick")
     assert result.exit_code == 0
     for printed in ("up to 3-way", "20080567", "1e+60", "1234.81865", "yes (CLARABEL)"):
         assert printed in result.output

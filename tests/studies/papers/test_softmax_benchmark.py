@@ -1,7 +1,5 @@
 """Comparisons of solvers, of SM-II and of Program 1: what they measure, tabulate and draw, on the smallest sizes."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from pathlib import Path

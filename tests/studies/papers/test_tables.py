@@ -1,7 +1,5 @@
 """The paper's tables of ratios: verdicts, instances, what every mechanism needs, and how rows look."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -39,14 +37,12 @@ def exact(column: str, value: float, printed: str, weight: int = 1) -> Evidence:
 
 
 def changed(row: Row, **changes: Any) -> Row:
-    """Return a row with other values, and the verdicts that follow."""
     names = ("table", "row", "printed", "readings", "random", "runs")
     return ratios.ratio_row(**{name: getattr(row, name) for name in names} | changes)
 
 
 @pytest.fixture(scope="session")
 def solved() -> Iterator[dict[tuple[int, int], Row]]:
-    """Rows that several tests look at, each solved once."""
     rows = [(4, 252), (9, 232), (10, 2), (10, 4), (5, 64), (6, 64), (7, 64), (8, 64), (11, 64)]
     yield {(number, row): ratios.solve_row(TABLES[number], row, seeds=2) for number, row in rows}
 
@@ -331,21 +327,24 @@ class TestCommand:
         for named in (["eigen/ranges", "fitness/table4"], ["eigen/reductions8192"]):
             assert list(sheets.select_sheets(named)) == named
 
-    def test_several_at_once_in_order(self) -> None:
-        result = run("crosscheck", "fitness/table10", "fitness/figure1", "--quick", "--jobs", "2")
-        assert result.exit_code == 0
-        assert result.output.count("SM-II run here, as coded, B = I") == 2, "up to 64 cells"
-        places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
-        assert places == sorted(places)
-
-    def test_a_time_limit_lets_published_solvers_run_at_every_size(self) -> None:
-        result = run("crosscheck", "fitness/table10", "--quick", "--time-limit", "0.01")
+    def test_several_at_once_in_order_and_a_time_limit_lets_published_solvers_run_at_every_size(self) -> None:
+        result = run(
+            *("crosscheck", "fitness/table10", "fitness/figure1", "--quick", "--jobs", "2", "--time-limit", "0.01")
+        )
         assert result.exit_code == 0
         assert result.output.count("SM-II run here, as coded, B = I") == 3
         assert result.output.count("CAPPED") == 4, "three runs and the legend"
+        places = [result.output.index(words) for words in ("t = 2", "t = 4", "t = 6", "fitness/figure1")]
+        assert places == sorted(places)
         refused = run("crosscheck", "fitness/figure1", "--time-limit", "1")
         assert "fitness/table2, fitness/table3" in str(refused.exception)
         assert "time_limit must be positive" in str(run("crosscheck", "--time-limit", "0").exception)
+
+    def test_published_solvers_run_up_to_64_cells_without_one(self) -> None:
+        tasks: Any = sheets.SHEETS["fitness/table10"].tasks(True)
+        assert {task.args[-1][0] for task in tasks} == {64}
+        (few,), (many,) = (ratios._published_runs(10, instances.readings(10, row), 8, 0.01) for row in (2, 4))
+        assert few is not None and few.basis == "I" and many is None
 
     def test_exit_status(self, monkeypatch: pytest.MonkeyPatch) -> None:
         agree, wide, disagree = Agreement.AGREE, Agreement.WIDE, Agreement.DISAGREE

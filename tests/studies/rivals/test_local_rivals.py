@@ -1,7 +1,5 @@
 """Fixed mechanisms of local privacy: closed forms against enumeration, what they draw, and what they refuse."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
