@@ -301,7 +301,7 @@ class TestThreeWays:
         assert naive.total >= residual.total * (1 - 1e-8)
         assert residual.total >= joint.bound * (1 - 1e-8) and joint.excess <= 2 * TOL
         for way in (naive, residual, joint):
-            # What both hold adds up; the stack of their rows may be refused, where some depend on others but for rounding.
+            # What both hold adds up; a stack is refused where rows depend on others but for rounding.
             cost, rows = problem.released.cost_matrix + way.further.cost_matrix, problem.workload.dense()
             variances = np.sum(rows @ np.linalg.pinv(cost, rcond=1e-9, hermitian=True) * rows, axis=1)
             assert np.all(variances <= problem.targets * (1 + 1e-6))
