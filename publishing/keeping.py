@@ -19,6 +19,7 @@ from dualmech.geometry.block_rows import symmetries_of
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.tables import IndexedTables
 from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms
@@ -217,7 +218,7 @@ def _measured_tables(arrays: Arrays, mechanism: BlockMechanism) -> dict[Axes, Ar
         if array.shape != mechanism.extents(axes) or not np.all(np.isfinite(array)):
             raise InvalidInputError(f"measured.{_name(axes)} must be numbers of shape {mechanism.extents(axes)}")
         tables[axes] = array
-    return tables
+    return IndexedTables(tables)
 
 
 def _answer(arrays: Arrays) -> Solution | None:

@@ -296,4 +296,4 @@ class DrawnTables(AnsweredTables):
                     noisy = block_noise.unit_noise(mechanism.symmetries[axis], component, noisy, position)
                 extents = (*noisy.shape[:-1], *array.shape[len(key) :])
                 array[np.ix_(*where)] = (noisy @ mechanism.pieces[key].moves).reshape(extents)
-        return measured
+        return IndexedTables(measured)

@@ -34,9 +34,10 @@ def temporary_next_to(target: Path) -> Iterator[Path]:
     """Yield an unused name in the folder of `target`, and remove whatever has it when the block ends.
 
     The name tells the machine and the process, so that another one can sweep up what a killed process left; that is
-    done here first.
+    done here first, but for a folder that this process is making.
     """
-    sweep(target.parent)
+    if target.parent not in _unfinished:
+        sweep(target.parent)
     temporary = target.with_name(f".dualmech-{_machine()}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     # The name is known before anything has it, so that no moment of interruption can leave it behind.
     _unfinished.add(temporary)

@@ -176,7 +176,7 @@ class BlockTables(BlockNoise):
         Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
         none were asked for the largest that are measured.
         """
-        measured, workload = self.measure(tables, rng), self.workload or self.needed_tables
+        measured, workload = IndexedTables(self.measure(tables, rng)), self.workload or self.needed_tables
         names = workload.table_names if isinstance(workload, UnionWorkload) else workload.sets
         return {name: self.recombine(measured, name) for name in names}
 

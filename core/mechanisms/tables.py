@@ -21,7 +21,7 @@ Tables = Mapping[Axes, Array]
 
 
 class IndexedTables(dict[Axes, Array]):
-    """Tables that are asked for many marginals: by attribute, which of them have it."""
+    """Tables with checked keys that are asked for many marginals: by attribute, which of them have it."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
@@ -58,6 +58,8 @@ def marginal_of(domain: Domain, tables: Tables, axes: Axes) -> Array:
 def check_tables(**named: object) -> Any:
     """Return tables by the positions of their attributes; what maps nothing, or other keys, is refused."""
     ((name, value),) = named.items()
+    if isinstance(value, IndexedTables):
+        return value
     tables = validate.mapping("tuples of attribute positions, such as (0, 2), to arrays", **named)
     if not all(isinstance(key, tuple) for key in tables):
         raise InputTypeError(f"{name} must map tuples of attribute positions, such as (0, 2), to arrays")

@@ -107,6 +107,16 @@ class TestAtomicFolder:
         with pytest.raises(InputTypeError, match="path must be a text"), atomic.atomic_folder(3):  # type: ignore[arg-type]
             pass
 
+    def test_a_folder_that_is_being_made_is_not_searched_for_each_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        searched: list[Path] = []
+        monkeypatch.setattr(atomic, "sweep", searched.append)
+        with atomic.atomic_folder(tmp_path / "tables") as folder:
+            for number in range(20):
+                atomic.write_text(folder / f"{number}.csv", "1")
+        assert searched == [tmp_path]
+
 
 class TestUnwritablePaths:
     def refused(self, path: Any, match: str) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
+from dualmech.mechanisms import tables
 from dualmech.publishing.publication import Publication
 
 pytest.importorskip("opendp")
@@ -196,3 +197,23 @@ def test_changed_arrays(kind: str, folder: Path, data: st.DataObject) -> None:
     forged = {key: value for key, value in arrays.items() if key != name}
     with contextlib.suppress(dm.errors.FileFormatError):
         read(folder, forged if changed is None else forged | {name: changed})
+
+
+def test_tables_of_a_release_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each table that is estimated from them, which took time that grew with the square of their number."""
+    release = dm.release(dm.BlockMechanism.of_tables(dm.workloads.marginals([2] * 5, ways=2)), [[0, 1, 0, 1, 1]] * 9)
+    dm.save_publication(release, tmp_path / "release.npz")
+    again = dm.load_publication(tmp_path / "release.npz")
+    checked: list[str] = []
+    mapping = tables.validate.mapping
+
+    def noted(what: str, **named: Any) -> Any:
+        checked.extend(named)
+        return mapping(what, **named)
+
+    monkeypatch.setattr(tables.validate, "mapping", noted)
+    for publication in (release, again):
+        assert len(publication.tables) == 10
+        for name in publication.tables:
+            publication.estimates(name)
+    assert "measured" not in checked
