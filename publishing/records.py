@@ -474,9 +474,8 @@ class _Numbers(dict[str, int]):
         number = self.read(text)
         if number is None:
             raise InvalidInputError(self.refused(text))
-        if len(self) == CHUNK:
-            self.clear()
-        self[text] = number
+        if len(self) < CHUNK:
+            self[text] = number
         return number
 
 

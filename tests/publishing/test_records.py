@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualmech as dm
+from dualmech.publishing import records
 
 DOMAIN = dm.Domain({"a": 2, "b, or\nso": 12, "c": 3})
 EVERYTHING = dm.workloads.marginals(DOMAIN, ways=3)
@@ -271,3 +272,14 @@ def test_a_table_without_records_is_counted_where_that_is_asked_for(tmp_path: Pa
         assert not dm.records.count(source, EVERYTHING, allow_empty=True)[0, 1, 2].any()
     with pytest.raises(dm.errors.InvalidInputError, match="must name the attribute"):
         dm.records.count(pandas.DataFrame(columns=["a"]), EVERYTHING, allow_empty=True)
+
+
+def test_more_values_than_are_remembered_are_read_anew_and_no_others() -> None:
+    """A column that goes through a few values more in turn once had every one of them read again."""
+    read: list[str] = []
+    numbers = records._Numbers(lambda text: read.append(text) or int(text), str)  # type: ignore[func-returns-value]
+    texts = [*map(str, range(records.CHUNK + 10))]
+    for _ in range(3):
+        assert [*map(numbers.__getitem__, texts[-20:])] == [*range(len(texts) - 20, len(texts))]
+        assert [*map(numbers.__getitem__, texts)] == [*range(len(texts))]
+    assert len(numbers) == records.CHUNK and len(read) <= len(texts) + 3 * 20 * 2
