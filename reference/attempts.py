@@ -18,6 +18,7 @@ from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.progress import Deadline, Status
 from dualmech.reference import backends
+from dualmech.reference.formulas.writing import Formula
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
@@ -113,7 +114,8 @@ class Formulations:
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # the cones of each, by name, the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
-    scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request
+    scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request; None: stated only
+    formula: Callable[[Any], Formula] | None = None  # of a problem: its symbols, program, dual and proof
     symmetries: bool = False  # whether both take orbits
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:

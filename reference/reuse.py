@@ -20,6 +20,7 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends, blocks, fitness
 from dualmech.reference.blocks import BlockArrays, BlockUnits
+from dualmech.reference.formulas import noise as formulas
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -166,7 +167,9 @@ def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attemp
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(
+    lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program, formulas.reuse
+)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

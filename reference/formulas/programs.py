@@ -19,9 +19,8 @@ Form = tuple[tuple[Symbol, ...], Program]
 """The symbols that a formulation seeks beyond those of the problem, and its program."""
 
 
-def latex(problem: object, formulations: Formulations | None, formulation: str | None) -> str:
+def latex(problem: object, formula: Formula, formulations: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
-    formula = formulas.formula(problem)
     program = stated(problem, formula, formulations, formulation)
     name = "" if formulations is None else f": {formulations.formulation_name(problem, formulation)}"
     title = writing.literal(f"{getattr(problem, 'headline', type(problem).__name__)}{name}")

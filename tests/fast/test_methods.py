@@ -184,5 +184,5 @@ def test_every_geometry_has_a_reduction_and_every_family_a_solver() -> None:
     ]
     classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
     assert {kind.__name__ for kind in classes if getattr(kind, "name", "") in KINDS} == {*REDUCTIONS}
-    for place in (*REDUCTIONS.values(), *methods.FAMILY_SOLVERS.values()):
+    for place in (*REDUCTIONS.values(), *(solver.solve for solver in methods.FAMILY_SOLVERS.values())):
         assert isinstance(place, str) and callable(pkgutil.resolve_name(place))
