@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -117,6 +117,8 @@ class Formulations:
     scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request; None: stated only
     formula: Callable[[Any], Formula] | None = None  # of a problem: its symbols, program, dual and proof
     symmetries: bool = False  # whether both take orbits
+    forms: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """By the name of a formulation whose constraints are not those of `formula`, a form as in `formulas.programs`."""
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from family_files import family_files
 
 from dualmech import workloads
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -51,7 +52,7 @@ def asked(seed: int) -> RandomProblem:
     True
     """
     rng = np.random.default_rng(seed)
-    family = list(FAMILIES)[int(rng.choice(len(FAMILIES), p=SHARES))]
+    family = list(FAMILIES)[int(rng.choice(len(FAMILIES), p=np.array(SHARES) / sum(SHARES)))]
     return FAMILIES[family](rng, family)
 
 
@@ -293,11 +294,12 @@ FAMILIES: dict[str, Callable[[Rng, str], RandomProblem]] = {
     "local strategy": _local,
     "local projection": _projection,
     "estimate": _estimate,
+    **{name: module.draw for name, module in family_files().items()},
 }
-"""How a random problem of each family is drawn."""
+"""By the first words of their labels, the functions that draw the random problems of a family."""
 
-SHARES = (0.25, 0.1, 0.15, 0.07, 0.09, 0.07, 0.07, 0.08, 0.06, 0.06)
-"""How often each family is drawn."""
+SHARES = (0.25, 0.1, 0.15, 0.07, 0.09, 0.07, 0.07, 0.08, 0.06, 0.06, *(0.06 for _ in family_files()))
+"""Relative frequencies of the families."""
 
 
 def _one_of(rng: Rng, known: Any) -> Any:

@@ -37,7 +37,8 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
             named = validate.shown(formulation)
             raise InvalidInputError(f"formulation must be left out where there is no one program, got {named}")
         return formula
-    form = FORMS.get((_kind(problem), formulations.formulation_name(problem, formulation)))
+    name = formulations.formulation_name(problem, formulation)
+    form = formulations.forms.get(name) or FORMS.get((_kind(problem), name))
     if form is None:
         return formula
     more, program = form(problem, formula)

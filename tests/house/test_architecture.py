@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
+import importlib.util
 import pkgutil
 import re
 import shutil
@@ -315,6 +316,13 @@ def test_every_loaded_module_is_dualmechs_and_loaded_once() -> None:
     files = [module.__file__ for name, module in sys.modules.items() if name.startswith("dualmech") and module.__file__]
     assert len(files) == len(set(files))
     assert not set(FOLDERS) & set(sys.modules)
+
+
+def test_every_module_is_installed() -> None:
+    """An editable install is a list of the modules that there were."""
+    for path in SOURCES:
+        found = importlib.util.find_spec(module_name(path))
+        assert found is not None, f"{path.relative_to(ROOT)} is not installed: touch pyproject.toml and make install"
 
 
 class TestPackaging:

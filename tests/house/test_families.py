@@ -1,0 +1,104 @@
+"""What every family of problems has in each layer: a step that was forgotten fails here, and is named with its file."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_problems
+from conformance import ConformanceCase
+
+from dualmech import problems, reference
+from dualmech.fast import methods
+from dualmech.problems.base import OnGeometry, Problem
+from dualmech.storage import store
+
+ROOT = Path(__file__).resolve().parents[2]
+FAMILIES = store.problem_classes()
+SEEDS = range(20)  # of random problems, some of which are refused
+
+
+def defined() -> Iterator[type[Problem]]:
+    """Yield the classes of problems that the modules of ``core/problems`` define."""
+    for info in pkgutil.walk_packages(problems.__path__, "dualmech.problems."):
+        for kind in vars(importlib.import_module(info.name)).values():
+            if isinstance(kind, type) and issubclass(kind, Problem) and kind.__module__ == info.name:
+                yield kind
+
+
+def place(family: str) -> str:
+    """Return the folder of a family's own tests, as CONTRIBUTING.md names it."""
+    return f"tests/problems/{FAMILIES[family].__module__.rpartition('.')[2]}"
+
+
+def test_every_problem_is_offered() -> None:
+    for kind in defined():
+        if kind not in (Problem, OnGeometry):
+            module = kind.__module__.removeprefix("dualmech")
+            line = f"from {module} import {kind.__name__} as {kind.__name__}"
+            assert kind.__name__ in FAMILIES, f"{kind.__name__} is not offered: add to core/__init__.pyi: {line}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+class TestFamily:
+    def test_names_its_arguments_and_dual_weights(self, family: str) -> None:
+        kind = FAMILIES[family]
+        for name in ("arguments", "dual_type"):
+            assert name in vars(kind), f"{family} must have {name}, in {kind.__module__}"
+        unknown = {*kind.optional_arguments} - {*kind.arguments}
+        assert not unknown, f"optional_arguments of {family} must be among its arguments, got {unknown}"
+
+    def test_has_a_judge(self, family: str) -> None:
+        for name in ("certify", "feasible", "mechanism", "prices", "binding"):
+            inherited = getattr(FAMILIES[family], name) is getattr(Problem, name)
+            assert not inherited, f"{family} must define {name}, in {FAMILIES[family].__module__}"
+
+    def test_has_a_fast_solver(self, family: str) -> None:
+        assert family in methods.FAMILY_SOLVERS, f"{family} has no line in FAMILY_SOLVERS of fast/methods.py"
+        solver = methods.FAMILY_SOLVERS[family]
+        assert isinstance(solver.solve, str) and callable(pkgutil.resolve_name(solver.solve))
+        assert {*solver.methods} <= {*methods.METHODS}, f"methods of {family} must be in METHODS of fast/methods.py"
+
+    def test_has_programs_and_formulas(self, family: str) -> None:
+        assert family in reference.FAMILIES, f"{family} has no line in FAMILIES of reference/__init__.py"
+        programs = pkgutil.resolve_name(reference.FAMILIES[family])
+        for name in ("formulate", "solve", "formula"):
+            missing = f"{reference.FAMILIES[family]} has no {name}: it is a field of its Formulations, or a function"
+            assert callable(getattr(programs, name, None)), missing
+
+    def test_has_a_conformance_case(self, family: str, cases: list[ConformanceCase]) -> None:
+        made = {type(case.make()).__name__ for case in cases}
+        assert family in made, f"{family} has no conformance case: add CASES to {place(family)}/*_cases.py"
+
+    def test_has_random_problems(self, family: str, drawn: set[str]) -> None:
+        assert family in drawn, f"{family} is never drawn: add draw(rng, label) to {place(family)}/*_cases.py"
+
+    def test_has_a_page_in_the_index(self, family: str) -> None:
+        index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+        listed = re.findall(r"\((\w+\.md)\)", index.partition("\n## Problems\n")[2].partition("\n## ")[0])
+        pages = [name for name in listed if family in (ROOT / "docs" / name).read_text(encoding="utf-8")]
+        assert pages, f"{family} has no page: add one to docs, and to the list of problems in docs/index.md"
+
+
+@pytest.fixture(scope="module")
+def drawn() -> set[str]:
+    """The families of random problems."""
+    names = set()
+    for label, draw in random_problems.FAMILIES.items():
+        for seed in SEEDS:
+            try:
+                names.add(type(draw(np.random.default_rng(seed), label).state()).__name__)
+            except Exception:
+                continue
+            break
+    return names
+
+
+def test_lists_name_families_and_nothing_else() -> None:
+    assert {*methods.FAMILY_SOLVERS} == {*FAMILIES}, "FAMILY_SOLVERS of fast/methods.py"
+    assert {*reference.FAMILIES} == {*FAMILIES, "RefinementStage"}, "FAMILIES of reference/__init__.py"
