@@ -49,7 +49,8 @@ class ConformanceCase:
     make: Callable[[], Any]  # makes the problem; equal ones, distinct objects, each time
     other: Callable[[], Any]  # makes a problem that differs from it
     tol: float = 1e-4  # gap that both layers reach
-    arguments: dict[str, Any] = field(default_factory=dict)  # of methods of the problem that no other family has
+    # Of methods of the problem that no other family has.
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ class TestFamily:
 def drawn() -> set[str]:
     """The families of random problems."""
     names = set()
-    for label, draw in random_problems.FAMILIES.items():
+    for label, draw in random_problems.families().items():
         for seed in SEEDS:
             try:
                 names.add(type(draw(np.random.default_rng(seed), label).state()).__name__)

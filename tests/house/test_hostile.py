@@ -468,7 +468,7 @@ def of_problem(case: ConformanceCase) -> list[Call]:
     }
     methods = [each for each in hostile.public_methods(label, problem) if asked(each[0])]
     for place, method in methods:
-        for name in {*hostile.parameters_of(method)} - {*taken}:
+        for name in sorted({*hostile.parameters_of(method)} - {*taken}):
             raise AssertionError(
                 f"{place} takes {name}: give ConformanceCase({case.label!r}) arguments={{{name!r}: …}}"
             )

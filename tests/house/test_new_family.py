@@ -108,12 +108,12 @@ class PMean(OnGeometry[PMeanDual]):
         values = validate.per_item(workload.shape[0], weights=weights)
         set_parts(self, workload=workload, targets=numbers, p=exponent, weights=values, geometry=chosen)
 
-    def mean(self, ratios: Array) -> float:
+    def _mean(self, ratios: Array) -> float:
         """Return F of ratios, none negative (m,)."""
         largest = float(ratios.max())
         return largest * float(self.weights @ (ratios / largest) ** self.p) ** (1 / self.p)
 
-    def dual_norm(self, query_weights: Array) -> float:
+    def _dual_norm(self, query_weights: Array) -> float:
         """Return N(μ), the largest ``Σ_j μ_j r_j`` where F(r) is at most 1."""
         ratios = query_weights / self.weights
         largest = float(ratios.max())
@@ -130,8 +130,8 @@ class PMean(OnGeometry[PMeanDual]):
         if forms is None:
             return Certificate.of(np.inf, bound, np.inf, rounding)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            mean = self.mean(np.maximum(forms.variances, 0.0) / self.targets)
-            higher = self.mean((np.maximum(forms.variances, 0.0) + forms.variance_rounding) / self.targets)
+            mean = self._mean(np.maximum(forms.variances, 0.0) / self.targets)
+            higher = self._mean((np.maximum(forms.variances, 0.0) + forms.variance_rounding) / self.targets)
             rounding += higher / mean - 1 if mean > 0 else np.inf
         return Certificate.of(mean, bound, max(forms.cost - 1, 0.0), rounding + forms.cost_rounding)
 
@@ -141,7 +141,7 @@ class PMean(OnGeometry[PMeanDual]):
             return 0.0, 0.0
         scaled = query_weights / query_weights.max()
         total, rounding = self.geometry.total_bound(neighbour_weights, scaled / self.targets)
-        return total / self.dual_norm(scaled), rounding + 4 * (len(scaled) + 4) * EPS
+        return total / self._dual_norm(scaled), rounding + 4 * (len(scaled) + 4) * EPS
 
     def feasible(self, primal: object) -> Any:
         """Return the covariance scaled so that the squared privacy cost is exactly 1."""
