@@ -23,6 +23,7 @@ from dualmech.geometry.blocks import BasedPoint
 from dualmech.geometry.local import Relaxation
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
+from dualmech.geometry.weights import FitnessDual
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -329,7 +330,8 @@ KINDS: dict[str, str | Callable[..., Any]] = {
             *(CircularWorkload, RangeWorkload, SineWorkload),
             *(LinearGaussianMechanism, EpochsMechanism, ProductMechanism, SplitMechanism),
             *(Relaxation, LocalPoint, SplitPoint, SplitWeights),
-            *(BasedPoint, StreamPoint, HardLimits),
+            *(BasedPoint, StreamPoint),
+            *(HardLimits, FitnessDual),  # hard limits hold dual weights that prove them
         )
     },
     "PlanTerms": "dualmech.publishing.plans:PlanTerms",

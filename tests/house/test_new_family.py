@@ -463,7 +463,7 @@ def test_weights_of_another_class_are_not_read(pmean: ConformanceCase, tmp_path:
     arrays = dict(np.load(tmp_path / "answer.npz"))
     del arrays["digest"]
     for change, words in (
-        ({"dual.kind": "FitnessDual"}, "dual.kind must be one of"),
+        ({"dual.kind": "VarianceDual"}, "dual.kind must be one of"),
         ({"problem": "Workload"}, "problem must be"),
     ):
         np.savez(tmp_path / "changed.npz", **arrays | {name: np.array(value) for name, value in change.items()})

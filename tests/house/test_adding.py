@@ -1,33 +1,44 @@
-"""What every family of problems has in each layer: a step that was forgotten fails here, and is named with its file."""
+"""Places of families, methods, geometries and builders of workloads: a forgotten step is named with its file.
+
+The steps are those of CONTRIBUTING.md.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import random_problems
 from conformance import ConformanceCase
 
-from dualmech import problems, reference
+import dualmech as dm
+from dualmech import fast, geometry, problems, reference
 from dualmech.fast import methods
+from dualmech.fast.custom import Custom
+from dualmech.geometry import choice
+from dualmech.geometry.base import KINDS
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.storage import store
+from dualmech.workloads import builders
+from dualmech.workloads.base import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = store.problem_classes()
 SEEDS = range(20)  # of random problems, some of which are refused
 
 
-def defined() -> Iterator[type[Problem]]:
-    """Yield the classes of problems that the modules of ``core/problems`` define."""
-    for info in pkgutil.walk_packages(problems.__path__, "dualmech.problems."):
+def defined(package: ModuleType, base: type) -> Iterator[type]:
+    """Yield the classes derived from `base` that the modules of a package define."""
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         for kind in vars(importlib.import_module(info.name)).values():
-            if isinstance(kind, type) and issubclass(kind, Problem) and kind.__module__ == info.name:
+            if isinstance(kind, type) and issubclass(kind, base) and kind.__module__ == info.name:
                 yield kind
 
 
@@ -37,7 +48,7 @@ def place(family: str) -> str:
 
 
 def test_every_problem_is_offered() -> None:
-    for kind in defined():
+    for kind in defined(problems, Problem):
         if kind not in (Problem, OnGeometry):
             module = kind.__module__.removeprefix("dualmech")
             line = f"from {module} import {kind.__name__} as {kind.__name__}"
@@ -99,6 +110,41 @@ def drawn() -> set[str]:
     return names
 
 
-def test_lists_name_families_and_nothing_else() -> None:
-    assert {*methods.FAMILY_SOLVERS} == {*FAMILIES}, "FAMILY_SOLVERS of fast/methods.py"
-    assert {*reference.FAMILIES} == {*FAMILIES, "RefinementStage"}, "FAMILIES of reference/__init__.py"
+def test_lists_of_families_name_no_other_class() -> None:
+    others = {*methods.FAMILY_SOLVERS} - {*FAMILIES}
+    assert not others, f"FAMILY_SOLVERS of fast/methods.py names {others}, which core/__init__.pyi does not offer"
+    others = {*reference.FAMILIES} - {*FAMILIES, "RefinementStage"}
+    assert not others, f"FAMILIES of reference/__init__.py names {others}, which core/__init__.pyi does not offer"
+
+
+def test_every_method_has_a_name_and_is_offered() -> None:
+    for kind in {*defined(fast, methods.Method)} - {methods.Method, methods.ByFamily, Custom}:
+        place = f"{kind.__module__}:{kind.__name__}"
+        assert place in methods.METHODS.values(), f"METHODS of fast/methods.py must have the place {place!r}"
+        assert getattr(fast, kind.__name__, None) is kind, f"fast/__init__.pyi must offer {kind.__name__}"
+
+
+def test_every_geometry_is_asked_and_has_a_conformance_case(cases: list[ConformanceCase]) -> None:
+    classes = [kind for kind in defined(geometry, object) if hasattr(kind, "offer") and hasattr(kind, "name")]
+    for kind in classes:
+        assert getattr(kind, "name") in KINDS, f"KINDS of core/geometry/base.py must have the name of {kind.__name__}"  # noqa: B009
+    named = {*KINDS} - {"auto"}
+    missing = named - {kind.name for kind in choice.geometries()}
+    assert not missing, f"geometries() of core/geometry/choice.py must have the classes of {missing}"
+    missing = named - {case.make().geometry.name for case in cases if hasattr(case.make(), "geometry")}
+    assert not missing, f"STANDING of tests/house/conftest.py must have a workload on {missing}"
+
+
+def test_every_builder_of_workloads_is_offered() -> None:
+    for name, function in inspect.getmembers(builders, inspect.isfunction):
+        builds = function.__module__ == builders.__name__ and "Workload" in str(function.__annotations__.get("return"))
+        line = f"from .builders import {name} as {name}"
+        offered = name.startswith("_") or not builds or hasattr(dm.workloads, name)
+        assert offered, f"{name} is not offered: add to core/workloads/__init__.pyi: {line}"
+
+
+def test_every_kind_of_workload_has_a_file() -> None:
+    for name in dir(dm.workloads):
+        kind = getattr(dm.workloads, name)
+        if isinstance(kind, type) and issubclass(kind, Workload):
+            assert name in store.KINDS, f"KINDS of core/storage/store.py must say how to make a {name} of its parts"
