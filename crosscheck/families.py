@@ -113,5 +113,5 @@ def family_of(problem: Problem) -> Family:
         if not kinds.isdisjoint(family.problems):
             return family
     if "Problem" in kinds:
-        return Family(type(problem).__name__, (type(problem).__name__,))
+        return Family(type(problem).__name__, (type(problem).__name__,), steps="steps")
     raise InputTypeError(f"problem must be one of the library's, got {type(problem).__name__}")

@@ -499,7 +499,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module", params=SUBJECTS)
+def subject_id(subject: str) -> str:
+    """Return a subject's name in tests; that of a problem begins with its family, which `make check` asks for."""
+    kind = store.problem_class(subject)
+    return subject if kind is None else f"{kind.__module__.split('.')[2]}, {subject}"
+
+
+@pytest.fixture(scope="module", params=SUBJECTS, ids=subject_id)
 def calls(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]
 ) -> list[Call]:
