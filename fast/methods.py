@@ -30,17 +30,12 @@ class FamilySolver:
 
 
 ON_GEOMETRY = FamilySolver("dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True)
+"""The solver of families whose algorithm is that of their geometry."""
 
 FAMILY_SOLVERS = {
-    "FitnessForUse": FamilySolver(
-        "dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True
-    ),
-    "PrivacyFirst": FamilySolver(
-        "dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True
-    ),
-    "TotalVariance": FamilySolver(
-        "dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True
-    ),
+    "FitnessForUse": ON_GEOMETRY,
+    "PrivacyFirst": ON_GEOMETRY,
+    "TotalVariance": ON_GEOMETRY,
     "SoftmaxFitness": FamilySolver("dualmech.fast.softmax.smoothed:solve_softmax", ("newton",)),
     "QueryWeighting": FamilySolver("dualmech.fast.weighting:solve_weighting", ("newton",)),
     "CommonMechanism": FamilySolver("dualmech.fast.common:solve_common", ("fixed_point", "newton")),

@@ -14,12 +14,13 @@ from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Dual, Made, Problem
+from dualmech.problems.refinement import RefinementStage
 from dualmech.reference import backends, conic, geometries
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.common import chain
 from dualmech.reference.conic import MatrixInequalities
 from dualmech.reference.estimate import reconstruct
-from dualmech.reference.formulas import ON_GEOMETRY, programs
+from dualmech.reference.formulas import programs
 from dualmech.reference.local import lower_bound
 from dualmech.reference.refinement import refine
 from dualmech.solution import Solution, warn_if_uncertified
@@ -183,9 +184,7 @@ def formula_of(problem: object) -> programs.Formula:
 
     Raises `InputTypeError` for an object that is no problem of the library.
     """
-    family = _programs(problem)
-    state = ON_GEOMETRY.get(getattr(getattr(problem, "geometry", None), "name", ""), family.formula)
-    formula: programs.Formula = state(problem)
+    formula: programs.Formula = _programs(problem).formula(problem)
     return formula
 
 
@@ -259,7 +258,7 @@ def _programs(problem: object, verb: str = "states") -> Any:
 
     Raises `InputTypeError` for a problem that the layer does not state, or, with `verb` "solves", does not solve.
     """
-    place = FAMILIES.get(type(problem).__name__)
+    place = FAMILIES.get(type(problem).__name__) if isinstance(problem, Problem | RefinementStage) else None
     family = pkgutil.resolve_name(place) if isinstance(place, str) else place
     if family is None or verb == "solves" and isinstance(family, Formulations) and family.scale is None:
         known = ", ".join(name for name in FAMILIES if verb == "states" or name != "RefinementStage")

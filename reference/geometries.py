@@ -22,7 +22,7 @@ from dualmech.progress import Deadline, Status
 from dualmech.reference import attempts, backends, blocks, dense, epochs, weighting
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.backends import SHORTEST
-from dualmech.reference.formulas import noise
+from dualmech.reference.formulas import ON_GEOMETRY, noise
 from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import shares
 from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
@@ -151,7 +151,9 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
 
 
 def formula(problem: AnyProblem) -> Formula:
-    """Return the problem in formulas."""
+    """Return the problem in formulas, its geometry's own if that has some."""
+    if problem.geometry.name in ON_GEOMETRY:
+        return ON_GEOMETRY[problem.geometry.name](problem)
     if isinstance(problem, TotalVariance):
         return noise.variance(problem)
     return noise.privacy_first(problem) if isinstance(problem, PrivacyFirst) else noise.fitness(problem)

@@ -9,4 +9,7 @@ from dualmech.reference.formulas import epochs, mechanisms
 from dualmech.reference.formulas.writing import Formula
 
 ON_GEOMETRY: dict[str, Callable[[AnyProblem], Formula]] = {"blocks": mechanisms.on_blocks, "epochs": epochs.stated}
-"""For geometries with formulas of their own, the function that states a problem."""
+"""For geometries with formulas of their own, the function that states a problem of `FAMILIES_ON_GEOMETRY`."""
+
+FAMILIES_ON_GEOMETRY = ("FitnessForUse", "PrivacyFirst", "TotalVariance", "ReuseFitness")
+"""The families whose formulas and programs depend on the geometry."""

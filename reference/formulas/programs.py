@@ -48,8 +48,8 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
 def _kind(problem: AnyProblem) -> str:
     """Return the key of a problem's formulations: its class, with the geometry or criterion that matters."""
     name = type(problem).__name__
-    if (geometry := getattr(getattr(problem, "geometry", None), "name", "")) in formulas.ON_GEOMETRY:
-        return geometry
+    if name in formulas.FAMILIES_ON_GEOMETRY and problem.geometry.name in formulas.ON_GEOMETRY:
+        return str(problem.geometry.name)
     return f"{name} {problem.criterion}" if name == "LocalStrategy" else name
 
 

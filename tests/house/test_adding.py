@@ -44,7 +44,7 @@ def defined(package: ModuleType, base: type) -> Iterator[type]:
 
 def place(family: str) -> str:
     """Return the folder of a family's own tests, as CONTRIBUTING.md names it."""
-    return f"tests/problems/{FAMILIES[family].__module__.rpartition('.')[2]}"
+    return f"tests/problems/{FAMILIES[family].__module__.split('.')[2]}"
 
 
 def test_every_problem_is_offered() -> None:

@@ -457,6 +457,13 @@ def test_what_a_family_does_not_define_raises_and_is_named() -> None:
     assert problem.objective_name == "objective"
 
 
+@pytest.mark.parametrize("layer", [fast, reference])
+def test_an_object_of_a_class_of_the_same_name_is_no_problem(layer: Any) -> None:
+    other = type("FitnessForUse", (), {})()
+    with pytest.raises(dm.errors.InputTypeError, match="problem must be one that the"):
+        layer.solve(other)
+
+
 def test_weights_of_another_class_are_not_read(pmean: ConformanceCase, tmp_path: Path) -> None:
     """A file holds dual weights of the class that its problem names, and problems that the package offers."""
     dm.save(fast.solve(p_mean()), tmp_path / "answer.npz")
