@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rich.console import Console
 from rich.markup import escape
 
-from dualmech import accounting, fast, files
+from dualmech import accounting, fast, files, reference
 from dualmech.command import inputs, proof_page
 from dualmech.command.answers import describe_plan
 from dualmech.command.options import UsageError
@@ -31,7 +31,6 @@ from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.publishing.specification import Specification
-from dualmech.reference.formulas import formula
 from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
 from dualmech.solution import Solution
 from dualmech.watching import passing, without_warnings
@@ -79,8 +78,6 @@ def stated_and_solved(
 ) -> tuple[Solution, Formula]:
     """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
     with without_warnings(), passing("loading CVXPY") as line:
-        from dualmech import reference
-
         stated = reference.formula(problem, formulation)
         chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
         if answer is None:
@@ -126,7 +123,7 @@ def sections(answer: Solution, stated: Formula | None = None) -> list[Section]:
         with without_warnings(), passing("looking for a proof in fractions and square roots"):
             answer, exact = _exactly(answer, anywhere=stated is None)
     whole = None if exact is not None else _interval_in_whole_numbers(answer)
-    return proof_page.page(answer, formula(answer.problem), exact, whole, stated)
+    return proof_page.page(answer, reference.formula_of(answer.problem), exact, whole, stated)
 
 
 def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:

@@ -65,7 +65,7 @@ def page(
         The formula with another form of the program.
     """
     sizes = answer.problem.headline.partition(" ")[2]
-    title = f"The program: least {family_of(answer.problem).measure(answer.problem)}"
+    title = f"The program: least {answer.problem.objective_name}"
     program = program_section(f"{title}{f' ({sizes})' if sizes else ''}.", stated or formula)
     lines = tuple(Words(literal(line)) for line in neighbours_lines(answer.problem))
     free = tuple(Words(literal(line)) for line in free_lines(getattr(answer.problem, "geometry", None)))
@@ -197,7 +197,7 @@ def _name(problem: Problem, count: int, j: int) -> str:
 
 
 def _floating_proof(answer: Solution, formula: Formula, whole: tuple[Fraction, Fraction] | None) -> Section:
-    certificate, measure = answer.certificate, family_of(answer.problem).measure(answer.problem)
+    certificate, measure = answer.certificate, answer.problem.objective_name
     upper = (
         f"Upper bound: the answer meets every constraint, and its objective ({measure}) is "
         f"{certificate.objective:.12g}, as the judge recomputed from the problem's data."
@@ -262,7 +262,7 @@ def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
         )
     )
     nearly = f", about {float(exact.optimum):.12g}" if rooted else ""
-    measure = family_of(problem).measure(problem)
+    measure = problem.objective_name
     closing = f"So {sought} is at least ${best}$: both sides meet, and the {measure} is exactly ${best}${nearly}."
     return Section(
         "The proof, in exact fractions and square roots." if rooted else "The proof, in exact fractions.",

@@ -325,7 +325,7 @@ class Terms:
 
 
 def measure(problem: Problem) -> str:
-    return family_of(problem).measure(problem)
+    return problem.objective_name
 
 
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:

@@ -14,29 +14,49 @@ from dualmech.fast.engine.loop import Limits
 from dualmech.fast.engine.precision import no_worse_than_looser
 from dualmech.solution import Solution
 
-FAMILY_SOLVERS: dict[str, str | Callable[..., Solution]] = {
-    "FitnessForUse": "dualmech.fast.fitness:solve_on_geometry",
-    "PrivacyFirst": "dualmech.fast.fitness:solve_on_geometry",
-    "TotalVariance": "dualmech.fast.fitness:solve_on_geometry",
-    "SoftmaxFitness": "dualmech.fast.softmax.smoothed:solve_softmax",
-    "QueryWeighting": "dualmech.fast.weighting:solve_weighting",
-    "CommonMechanism": "dualmech.fast.common:solve_common",
-    "ReuseFitness": "dualmech.fast.reuse:solve_reuse",
-    "LocalProjection": "dualmech.fast.local.estimate:solve_projection",
-    "NonnegativeEstimate": "dualmech.fast.local.estimate:solve_estimate",
-    "LocalStrategy": "dualmech.fast.local.strategy:solve_strategy",
-}
-"""The default solver of each family of problems, by the name of its class: a function, or the place to load it from.
 
-Its arguments are a problem, `Limits` and a method's name; `start` and `orbits` where it takes them.
-"""
+@dataclass(frozen=True, slots=True)
+class FamilySolver:
+    """The default solver of a family of problems, and its properties."""
+
+    solve: str | Callable[..., Solution]
+    """A function, or its place: of a problem, `Limits` and a method's name; `start` and `orbits` if it takes them."""
+
+    methods: tuple[str, ...] = ()
+    """The names of its methods besides ``"auto"``."""
+
+    follows_tol: bool = False
+    """Whether its steps depend on the tolerance, so that a tighter tolerance can end in a worse answer."""
+
+
+ON_GEOMETRY = FamilySolver("dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True)
+"""The solver of families whose algorithm is that of their geometry."""
+
+FAMILY_SOLVERS = {
+    "FitnessForUse": ON_GEOMETRY,
+    "PrivacyFirst": ON_GEOMETRY,
+    "TotalVariance": ON_GEOMETRY,
+    "SoftmaxFitness": FamilySolver("dualmech.fast.softmax.smoothed:solve_softmax", ("newton",)),
+    "QueryWeighting": FamilySolver("dualmech.fast.weighting:solve_weighting", ("newton",)),
+    "CommonMechanism": FamilySolver("dualmech.fast.common:solve_common", ("fixed_point", "newton")),
+    "ReuseFitness": FamilySolver("dualmech.fast.reuse:solve_reuse", ("newton",), follows_tol=True),
+    "LocalProjection": FamilySolver("dualmech.fast.local.estimate:solve_projection"),
+    "NonnegativeEstimate": FamilySolver("dualmech.fast.local.estimate:solve_estimate"),
+    "LocalStrategy": FamilySolver("dualmech.fast.local.strategy:solve_strategy"),
+}
+"""The default solver of each family of problems, by the name of its class."""
 
 
 def family_solver(problem: object) -> Callable[..., Solution]:
-    """Return the default solver of a problem's family."""
-    solver = FAMILY_SOLVERS[type(problem).__name__]
+    """Return the function of a family's default solver."""
+    solver = FAMILY_SOLVERS[type(problem).__name__].solve
     function: Callable[..., Solution] = pkgutil.resolve_name(solver) if isinstance(solver, str) else solver
     return function
+
+
+def families_with(method: str) -> tuple[str, ...]:
+    """Return the families, by the names of their classes, whose default solver has a method."""
+    return tuple(name for name, solver in FAMILY_SOLVERS.items() if method in solver.methods)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +87,9 @@ class ByFamily(Method):
 
     def solve(self, problem: Any, limits: Limits, **options: Any) -> Solution:
         run = partial(family_solver(problem), problem, method=self.name, **options)
-        return no_worse_than_looser(run(limits), run, limits)
+        answer = run(limits)
+        follows_tol = FAMILY_SOLVERS[type(problem).__name__].follows_tol
+        return no_worse_than_looser(answer, run, limits) if follows_tol else answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +110,7 @@ class FixedPoint(ByFamily):
     """The multiplicative fixed point of the dual, accelerated; for the trace of `CommonMechanism` one with momentum."""
 
     name = "fixed_point"
-    problems = ("FitnessForUse", "PrivacyFirst", "TotalVariance", "CommonMechanism")
+    problems = families_with("fixed_point")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,10 +118,7 @@ class Newton(ByFamily):
     """Newton's method: interior points of the dual, of a weighting, of a common volume; steps on a soft max."""
 
     name = "newton"
-    problems = (
-        *("FitnessForUse", "PrivacyFirst", "TotalVariance", "SoftmaxFitness"),
-        *("QueryWeighting", "ReuseFitness", "CommonMechanism"),
-    )
+    problems = families_with("newton")
 
 
 METHODS = {

@@ -6,6 +6,7 @@ answer is repaired to exact feasibility and judged by the problem, like any othe
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
 import cvxpy as cp
@@ -13,29 +14,8 @@ from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Dual, Made, Problem
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.local.estimate import NonnegativeEstimate
-from dualmech.problems.local.projection import LocalProjection
-from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.problems.refinement import RefinementStage
-from dualmech.problems.reuse import ReuseFitness
-from dualmech.problems.softmax import SoftmaxFitness
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
-from dualmech.reference import (
-    backends,
-    common,
-    conic,
-    estimate,
-    formulas,
-    geometries,
-    local,
-    refinement,
-    reuse,
-    softmax,
-    weighting,
-)
+from dualmech.reference import backends, conic, geometries
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.common import chain
 from dualmech.reference.conic import MatrixInequalities
@@ -59,20 +39,23 @@ __all__ = [
     "solve",
 ]
 
-FAMILIES: dict[type, tuple[Any, Any]] = {
-    FitnessForUse: (geometries.formulate, geometries.solve),
-    PrivacyFirst: (geometries.formulate, geometries.solve),
-    TotalVariance: (geometries.formulate, geometries.solve),
-    SoftmaxFitness: (softmax.FORMULATIONS.formulate, softmax.FORMULATIONS.solve),
-    QueryWeighting: (weighting.FORMULATIONS.formulate, weighting.FORMULATIONS.solve),
-    CommonMechanism: (common.FORMULATIONS.formulate, common.FORMULATIONS.solve),
-    RefinementStage: (refinement.FORMULATIONS.formulate, None),
-    ReuseFitness: (reuse.FORMULATIONS.formulate, reuse.FORMULATIONS.solve),
-    LocalStrategy: (local.FORMULATIONS.formulate, local.FORMULATIONS.solve),
-    LocalProjection: (estimate.PROJECTION_FORMULATIONS.formulate, estimate.PROJECTION_FORMULATIONS.solve),
-    NonnegativeEstimate: (estimate.FORMULATIONS.formulate, estimate.FORMULATIONS.solve),
+FAMILIES: dict[str, Any] = {
+    "FitnessForUse": "dualmech.reference.geometries",
+    "PrivacyFirst": "dualmech.reference.geometries",
+    "TotalVariance": "dualmech.reference.geometries",
+    "SoftmaxFitness": "dualmech.reference.softmax:FORMULATIONS",
+    "QueryWeighting": "dualmech.reference.weighting:FORMULATIONS",
+    "CommonMechanism": "dualmech.reference.common:FORMULATIONS",
+    "RefinementStage": "dualmech.reference.refinement:FORMULATIONS",
+    "ReuseFitness": "dualmech.reference.reuse:FORMULATIONS",
+    "LocalStrategy": "dualmech.reference.local:FORMULATIONS",
+    "LocalProjection": "dualmech.reference.estimate:PROJECTION_FORMULATIONS",
+    "NonnegativeEstimate": "dualmech.reference.estimate:FORMULATIONS",
 }
-"""For each problem, the functions that state it as a program and solve that."""
+"""The place of each family's programs, by the name of its class.
+
+At the place is a `Formulations`, or anything else with `formulate`, `solve` and `formula`, such as a module.
+"""
 
 
 def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
@@ -130,11 +113,8 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     >>> round(float(program.solve(solver="CLARABEL")), 6)
     1.333333
     """
-    stated = FAMILIES.get(type(problem))
-    if stated is None:
-        raise _unknown(problem, "states")
     named = {} if formulation is None else {"formulation": formulation}
-    program: cp.Problem = stated[0](problem, **named, **options)
+    program: cp.Problem = _programs(problem).formulate(problem, **named, **options)
     return program
 
 
@@ -162,7 +142,7 @@ def latex(problem: object, formulation: str | None = None) -> str:
     \end{align*}
     $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
     """
-    return programs.latex(problem, _formulations(problem), formulation)
+    return programs.latex(problem, formula_of(problem), _formulations(problem), formulation)
 
 
 def formulations(problem: object) -> tuple[str, ...]:
@@ -196,8 +176,16 @@ def matrix_inequalities(problem: object, formulation: str | None = None) -> Matr
 
 def formula(problem: object, formulation: str | None = None) -> programs.Formula:
     """Return the content of `latex` before it is written: the symbols, and the program of a formulation."""
-    offered = _formulations(problem)
-    return programs.stated(problem, formulas.formula(problem), offered, formulation)
+    return programs.stated(problem, formula_of(problem), _formulations(problem), formulation)
+
+
+def formula_of(problem: object) -> programs.Formula:
+    """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
+
+    Raises `InputTypeError` for an object that is no problem of the library.
+    """
+    formula: programs.Formula = _programs(problem).formula(problem)
+    return formula
 
 
 def solve(
@@ -240,11 +228,9 @@ def solve(
     >>> answer.status.name, round(answer.objective, 5), answer.solver
     ('CERTIFIED', 1.33333, 'reference:CLARABEL:schur')
     """
-    stated = FAMILIES.get(type(problem))
-    if stated is None or stated[1] is None:
-        raise _unknown(problem, "solves")
+    family = _programs(problem, "solves")
     with blas_threads(threads), verbosely(verbose, program_name(problem, **options)):
-        answer = stated[1](problem, **options)
+        answer = family.solve(problem, **options)
     return warn_if_uncertified(answer)
 
 
@@ -261,26 +247,30 @@ def program_name(
     'CLARABEL: schur'
     """
     name = backends.said_name(backend)
-    _, solver = FAMILIES.get(type(problem), (None, None))
-    family = geometries.formulations(problem) if solver is geometries.solve else getattr(solver, "__self__", None)
-    if isinstance(family, Formulations):
+    family = _formulations(problem, streams=False)
+    if family is not None:
         return f"{name}: {family.formulation_name(problem, formulation)}"
     return name
 
 
-def _formulations(problem: object) -> Formulations | None:
+def _programs(problem: object, verb: str = "states") -> Any:
+    """Return the programs of a problem's family: to formulate, to solve, and in formulas.
+
+    Raises `InputTypeError` for a problem that the layer does not state, or, with `verb` "solves", does not solve.
+    """
+    place = FAMILIES.get(type(problem).__name__) if isinstance(problem, Problem | RefinementStage) else None
+    family = pkgutil.resolve_name(place) if isinstance(place, str) else place
+    if family is None or verb == "solves" and isinstance(family, Formulations) and family.scale is None:
+        known = ", ".join(name for name in FAMILIES if verb == "states" or name != "RefinementStage")
+        raise InputTypeError(
+            f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
+        )
+    return family
+
+
+def _formulations(problem: object, streams: bool = True) -> Formulations | None:
     """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
-    stated = FAMILIES.get(type(problem))
-    if stated is None:
-        raise _unknown(problem, "states")
-    if stated[0] is geometries.formulate:
-        return geometries.formulations(problem, streams=True)
-    owner = getattr(stated[0], "__self__", None)
-    return owner if isinstance(owner, Formulations) else None
-
-
-def _unknown(problem: object, verb: str) -> InputTypeError:
-    known = ", ".join(kind.__name__ for kind, (_, solver) in FAMILIES.items() if verb == "states" or solver)
-    return InputTypeError(
-        f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
-    )
+    family = _programs(problem)
+    if family is geometries:
+        return geometries.formulations(problem, streams)
+    return family if isinstance(family, Formulations) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.progress import Deadline, Status
 from dualmech.reference import backends
+from dualmech.reference.formulas.writing import Formula
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
@@ -113,8 +114,11 @@ class Formulations:
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # the cones of each, by name, the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
-    scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request
+    scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request; None: stated only
+    formula: Callable[[Any], Formula] | None = None  # of a problem: its symbols, program, dual and proof
     symmetries: bool = False  # whether both take orbits
+    forms: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """By the name of a formulation whose constraints are not those of `formula`, a form as in `formulas.programs`."""
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""

@@ -25,6 +25,7 @@ from dualmech.progress import Status
 from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric
+from dualmech.reference.formulas import mechanisms as formulas
 from dualmech.reference.refinement import OTHER_STAGE_TOLERANCE, STAGE_TOLERANCES
 from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
@@ -292,7 +293,9 @@ class _CommonUnits:
         return CommonDual(weights)
 
 
-FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(
+    lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program, formulas.common
+)
 
 
 def chain(

@@ -18,6 +18,7 @@ from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
+from dualmech.reference.formulas import local as formulas
 from dualmech.reference.scaling import entries, returned_array
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
@@ -117,7 +118,7 @@ def _scaled_program(
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _scaled_program, formulas.estimate)
 
 
 def quadratic_projection(
@@ -210,7 +211,9 @@ def _scaled_projection_program(
     )
 
 
-PROJECTION_FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _projection_write, _scaled_projection_program)
+PROJECTION_FORMULATIONS = attempts.Formulations(
+    lambda _: {"qp": CONES}, _projection_write, _scaled_projection_program, formulas.projection
+)
 
 
 ACCURACY = 1e-6  # accuracy at which a backend is run, relative like a gap

@@ -22,6 +22,8 @@ from dualmech.progress import Deadline, Status
 from dualmech.reference import attempts, backends, blocks, dense, epochs, weighting
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.backends import SHORTEST
+from dualmech.reference.formulas import ON_GEOMETRY, noise
+from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import shares
 from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
 from dualmech.validate import Array, Matrix
@@ -146,6 +148,15 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
     options.pop("orbits", None)
     solver = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
     return solver(problem, **options)
+
+
+def formula(problem: AnyProblem) -> Formula:
+    """Return the problem in formulas, its geometry's own if that has some."""
+    if problem.geometry.name in ON_GEOMETRY:
+        return ON_GEOMETRY[problem.geometry.name](problem)
+    if isinstance(problem, TotalVariance):
+        return noise.variance(problem)
+    return noise.privacy_first(problem) if isinstance(problem, PrivacyFirst) else noise.fitness(problem)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:

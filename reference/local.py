@@ -24,6 +24,7 @@ from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
 from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
+from dualmech.reference.formulas import local as formulas
 from dualmech.reference.scaling import entries
 from dualmech.validate import Array
 
@@ -305,7 +306,9 @@ def _patterns(problem: LocalStrategy) -> Array:
     return local.rows(local.all_sets(problem.user_types), problem.epsilon)
 
 
-FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(
+    lambda problem: CONES_BY_FORMULATION[problem.criterion], _write, _scaled_program, formulas.strategy
+)
 
 
 # A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.

@@ -17,6 +17,7 @@ from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
 from dualmech.reference import attempts, backends, fitness
+from dualmech.reference.formulas import mechanisms as formulas
 from dualmech.reference.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
 from dualmech.watching import verbosely
@@ -111,7 +112,7 @@ def _write(stage: RefinementStage, formulation: str) -> cp.Problem:
     return schur(stage.costs[stage.neighbours], stage.slack[stage.queries], moves, rows)
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None)
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, None, formulas.stage)
 
 
 def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Array, FitnessDual, int]:

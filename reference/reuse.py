@@ -20,6 +20,8 @@ from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends, blocks, fitness
 from dualmech.reference.blocks import BlockArrays, BlockUnits
+from dualmech.reference.formulas import ON_GEOMETRY, noise
+from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -166,7 +168,11 @@ def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attemp
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
+def _formula(problem: ReuseFitness) -> Formula:
+    return ON_GEOMETRY.get(problem.geometry.name, noise.reuse)(problem)
+
+
+FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program, _formula)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

@@ -13,7 +13,7 @@ from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.base import AnyProblem
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
@@ -37,7 +37,7 @@ class Scaled:
     kept_queries: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, problem: FitnessForUse | PrivacyFirst) -> Scaled:
+    def of(cls, problem: AnyProblem) -> Scaled:
         """Balance a problem with targets; in scaled units the identity has a largest cost and variance of 1."""
         return cls._balanced(problem, problem.targets, np.max)
 

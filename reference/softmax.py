@@ -18,6 +18,7 @@ from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
 from dualmech.reference import attempts
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
+from dualmech.reference.formulas import noise as formulas
 from dualmech.reference.scaling import Scaled
 from dualmech.validate import Array
 
@@ -81,7 +82,9 @@ def _scaled_program(
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(
+    lambda _: dict.fromkeys(("schur", "matrix_frac"), CONES), _write, _scaled_program, formulas.softmax
+)
 
 
 def _units_and_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:

@@ -17,6 +17,7 @@ from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
 from dualmech.reference import attempts
 from dualmech.reference.attempts import label
+from dualmech.reference.formulas import mechanisms as formulas
 from dualmech.reference.scaling import entries, shares
 from dualmech.validate import Array
 
@@ -151,4 +152,6 @@ class _WeightingUnits:
         return WeightingDual(whole)
 
 
-FORMULATIONS = attempts.Formulations(lambda problem: CONES_BY_FORMULATION[problem.privacy], _write, _scaled_program)
+FORMULATIONS = attempts.Formulations(
+    lambda problem: CONES_BY_FORMULATION[problem.privacy], _write, _scaled_program, formulas.weighting
+)

@@ -49,6 +49,8 @@ class ConformanceCase:
     make: Callable[[], Any]  # makes the problem; equal ones, distinct objects, each time
     other: Callable[[], Any]  # makes a problem that differs from it
     tol: float = 1e-4  # gap that both layers reach
+    # Of methods of the problem that no other family has.
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(slots=True)
@@ -273,7 +275,9 @@ def written_in_formulas(run: Run) -> None:
         if formulation is not None:
             labels = {line.label for line in reference.formula(run.problem, formulation).program.constraints}
             stated = reference.formulate(run.problem, formulation).constraints
-            assert labels - {""} == {each.label.partition("[")[0] for each in stated if each.label}, formulation
+            of_program = {each.label.partition("[")[0] for each in stated if each.label}
+            words = f"formulation {formulation!r} has the constraints {of_program}, its formula {labels}"
+            assert labels - {""} == of_program, f"{words}: Formulations has a field `forms` for its own lines"
 
 
 def shares_and_what_binds(run: Run) -> None:

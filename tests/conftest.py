@@ -44,7 +44,8 @@ TESTS = Path(__file__).parent
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the names of folders marks."""
-    for name in sorted({name for path in TESTS.rglob("test_*.py") for name in path.relative_to(TESTS).parts[:-1]}):
+    folders = {name for path in TESTS.rglob("test_*.py") for name in path.relative_to(TESTS).parts[:-1]}
+    for name in sorted(folders | {*FAMILIES.values()}):
         config.addinivalue_line("markers", f"{name}: tests of a folder, or of a family, of this name")
 
 

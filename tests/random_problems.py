@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from family_files import family_files
 
 from dualmech import workloads
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -51,8 +52,10 @@ def asked(seed: int) -> RandomProblem:
     True
     """
     rng = np.random.default_rng(seed)
-    family = list(FAMILIES)[int(rng.choice(len(FAMILIES), p=SHARES))]
-    return FAMILIES[family](rng, family)
+    known = families()
+    shares = np.array([*SHARES, *(SHARE for _ in family_files())])
+    family = list(known)[int(rng.choice(len(known), p=shares / shares.sum()))]
+    return known[family](rng, family)
 
 
 def _matrix(rng: Rng, queries: int, cells: int) -> tuple[str, Array]:
@@ -103,14 +106,14 @@ def _unit(rng: Rng, shape: tuple[int, ...]) -> Array:
     return entry
 
 
-def _workload(rng: Rng, cells: int = MOST_CELLS) -> tuple[str, Workload]:
+def random_workload(rng: Rng, cells: int = MOST_CELLS) -> tuple[str, Workload]:
     label, matrix = _matrix(
         rng, int(rng.integers(1, MOST_QUERIES + 1)), int(rng.integers(1 if cells > 5 else 2, cells))
     )
     return f"{label} {matrix.shape[0]} x {matrix.shape[1]}", Workload(matrix)
 
 
-def _numbers(rng: Rng, count: int) -> tuple[str, Any]:
+def random_numbers(rng: Rng, count: int) -> tuple[str, Any]:
     """Return targets or weights: one for all, or one each, near or far apart."""
     kind = int(rng.integers(4))
     spread = {1: 0.3, 2: 2.0, 3: 4.0}.get(kind, 0.0)
@@ -119,7 +122,7 @@ def _numbers(rng: Rng, count: int) -> tuple[str, Any]:
     return f"numbers over 10^{2 * spread:g}", 10.0 ** rng.uniform(-spread, spread, count)
 
 
-def _neighbours(rng: Rng, cells: int) -> tuple[str, Any]:
+def random_neighbours(rng: Rng, cells: int) -> tuple[str, Any]:
     """Return whom privacy keeps apart: a rule, or a matrix of differences."""
     kind = int(rng.integers(8))
     if kind < 4 or cells < 2:
@@ -151,7 +154,7 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
         tables: Any = {"own": own, "all": list(domain)}
         return f"union {sizes}", workloads.union(domain, tables), ("blocks", "dense")
     if kind == 3:
-        factors = [_workload(rng, 4)[1] for _ in range(2)]
+        factors = [random_workload(rng, 4)[1] for _ in range(2)]
         return f"product {[each.shape for each in factors]}", workloads.kron(*factors), ("product", "dense")
     if kind == 4:
         queries = {"a0": workloads.prefix(first)}
@@ -164,15 +167,15 @@ def _structured(rng: Rng) -> tuple[str, Workload, tuple[str, ...]]:
 def _on_geometry(rng: Rng, family: str) -> RandomProblem:
     """Return fitness for use, privacy first or total variance, on a matrix or on a structure."""
     if rng.random() < 0.5:
-        label, workload = _workload(rng)
-        words, numbers = _numbers(rng, workload.shape[0])
+        label, workload = random_workload(rng)
+        words, numbers = random_numbers(rng, workload.shape[0])
         geometry = "dense"
     else:
         label, workload, geometries = _structured(rng)
         geometry = _one_of(rng, geometries)
-        words, numbers = _numbers(rng, workload.shape[0] if geometry == "dense" else 1)
+        words, numbers = random_numbers(rng, workload.shape[0] if geometry == "dense" else 1)
         numbers = numbers if geometry == "dense" or np.ndim(numbers) == 0 else float(numbers[0])
-    relation, moves = _neighbours(rng, workload.shape[1])
+    relation, moves = random_neighbours(rng, workload.shape[1])
     if geometry in ("product", "split") or (geometry != "dense" and not isinstance(moves, str)):
         relation, moves = "", None
     if geometry == "dense" and "replace" in relation and workload.shape[1] > MOST_REPLACED:
@@ -192,11 +195,11 @@ def _on_geometry(rng: Rng, family: str) -> RandomProblem:
 
 
 def _softmax(rng: Rng, family: str) -> RandomProblem:
-    label, workload = _workload(rng)
-    words, targets = _numbers(rng, workload.shape[0])
+    label, workload = random_workload(rng)
+    words, targets = random_numbers(rng, workload.shape[0])
     t1, t2 = (float(10.0**each) for each in rng.uniform(-1, 2, 2))
     total = float(rng.choice([0.0, 10.0 ** rng.uniform(-2, 1)]))
-    relation, moves = _neighbours(rng, workload.shape[1])
+    relation, moves = random_neighbours(rng, workload.shape[1])
     moves = None if isinstance(moves, str) else moves
     return RandomProblem(
         f"{family}: {label}; {words}; t {t1:.3g}, {t2:.3g}; total {total:.3g}; {relation}",
@@ -205,7 +208,7 @@ def _softmax(rng: Rng, family: str) -> RandomProblem:
 
 
 def _weighting(rng: Rng, family: str) -> RandomProblem:
-    label, workload = _workload(rng)
+    label, workload = random_workload(rng)
     cells, privacy = workload.shape[1], _one_of(rng, ("approximate", "pure"))
     design = _one_of(rng, ("eigen", "identity", "own", "random"))
     extra = rng.standard_normal((cells + int(rng.integers(3)), cells))
@@ -243,8 +246,8 @@ def _parts(rng: Rng, cells: int, shared: Array) -> tuple[Array, Array]:
 
 
 def _reuse(rng: Rng, family: str) -> RandomProblem:
-    label, workload = _workload(rng)
-    words, targets = _numbers(rng, workload.shape[0])
+    label, workload = random_workload(rng)
+    words, targets = random_numbers(rng, workload.shape[0])
     matrix, covariance = _parts(rng, workload.shape[1], rng.standard_normal((1, workload.shape[1])))
     return RandomProblem(
         f"{family}: {label}; {words}; released {len(matrix)} rows",
@@ -253,7 +256,7 @@ def _reuse(rng: Rng, family: str) -> RandomProblem:
 
 
 def _local(rng: Rng, family: str) -> RandomProblem:
-    label, workload = _workload(rng, MOST_TYPES)
+    label, workload = random_workload(rng, MOST_TYPES)
     types, epsilon = workload.shape[1], float(10.0 ** rng.uniform(-2, 1))
     kind = _one_of(rng, ("average", "worst", "prior"))
     weights = rng.random(types)
@@ -276,7 +279,7 @@ def _projection(rng: Rng, family: str) -> RandomProblem:
 
 
 def _estimate(rng: Rng, family: str) -> RandomProblem:
-    label, workload = _workload(rng)
+    label, workload = random_workload(rng)
     answers = rng.standard_normal(workload.shape[0]) * 10.0 ** rng.uniform(-3, 3)
     total = float(10.0 ** rng.uniform(-2, 3)) if rng.random() < 0.5 else None
     return RandomProblem(f"{family}: {label}; total {total}", lambda: NonnegativeEstimate(workload, answers, total))
@@ -294,10 +297,18 @@ FAMILIES: dict[str, Callable[[Rng, str], RandomProblem]] = {
     "local projection": _projection,
     "estimate": _estimate,
 }
-"""How a random problem of each family is drawn."""
+"""The functions that draw random problems of the families in this file, by the first words of their labels."""
 
 SHARES = (0.25, 0.1, 0.15, 0.07, 0.09, 0.07, 0.07, 0.08, 0.06, 0.06)
-"""How often each family is drawn."""
+"""Relative frequencies of these families."""
+
+SHARE = 0.06
+"""Relative frequency of a family with a file of its own."""
+
+
+def families() -> dict[str, Callable[[Rng, str], RandomProblem]]:
+    """Return the functions that draw random problems of all families, those with files of their own last."""
+    return FAMILIES | {name: module.draw for name, module in family_files().items()}
 
 
 def _one_of(rng: Rng, known: Any) -> Any:

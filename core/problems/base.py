@@ -32,6 +32,15 @@ AnyProblem: TypeAlias = Any
 """A problem of any family: to type checkers no more than a name."""
 
 
+def _undefined(method: str) -> Callable[..., Any]:
+    """Return a method that raises until a family defines its own."""
+
+    def undefined(problem: Problem, *arguments: object, **options: object) -> Any:
+        raise NotImplementedError(f"{type(problem).__name__} must define {method}")
+
+    return undefined
+
+
 class Problem(Displayed, Generic[Dual, Made]):
     """What every problem offers besides its judge; type checkers know its dual weights and its mechanism."""
 
@@ -40,14 +49,26 @@ class Problem(Displayed, Generic[Dual, Made]):
     arguments: ClassVar[tuple[str, ...]]
     """The parameters that state it, by name."""
 
-    dual_type: ClassVar[Callable[..., Any]]
-    """The class of its dual weights."""
+    optional_arguments: ClassVar[tuple[str, ...]] = ()
+    """Arguments that a file of a solution may lack, because they are None, or because earlier files had no such one."""
 
-    certify: ClassVar[Callable[..., Certificate]]
+    dual_type: ClassVar[Callable[..., Any]]
+    """The class of its dual weights; a file of a solution may hold weights of this class."""
+
+    certify: ClassVar[Callable[..., Certificate]] = _undefined("certify(primal, dual): the judge")
     """The judge: what a primal point and dual weights prove."""
 
-    feasible: ClassVar[Callable[..., Any]]
+    feasible: ClassVar[Callable[..., Any]] = _undefined("feasible(primal): the point scaled to its limits")
     """Makes a point feasible: by scaling it to its limits."""
+
+    mechanism: ClassVar[Callable[..., Any]] = _undefined("mechanism(primal): the mechanism of a feasible point")
+    """Makes the mechanism of a feasible point."""
+
+    prices: ClassVar[Callable[..., Array]] = _undefined("prices(dual): the shadow prices, of sum 1")
+    """Returns the shadow prices of dual weights, of sum 1."""
+
+    binding: ClassVar[Callable[..., Index]] = _undefined("binding(primal, slack): the neighbours of largest cost")
+    """Returns the indices of the neighbours whose cost is the largest, within a relative slack."""
 
     price_words: ClassVar[tuple[str, str] | None] = None
     """What a price says in words: the change of a target or a weight, and its effect."""
@@ -117,6 +138,11 @@ class Problem(Displayed, Generic[Dual, Made]):
         return type(self) is type(other) and all(
             same_content(getattr(self, name), getattr(other, name)) for name in self.arguments
         )
+
+    @property
+    def objective_name(self) -> str:
+        """The name of the objective in reports, in words."""
+        return "objective"
 
     @property
     def headline(self) -> str:

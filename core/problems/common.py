@@ -322,6 +322,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
 
     dual_type: ClassVar[Callable[..., CommonDual]] = CommonDual
     arguments: ClassVar[tuple[str, ...]] = ("mechanisms", "basis", "criterion")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("basis", "criterion")
 
     def __init__(
         self,
@@ -367,6 +368,11 @@ class CommonMechanism(Problem[CommonDual, Any]):
             object.__setattr__(self, name, freeze(value))
         if criterion == "volume":
             self._refuse_singular()
+
+    @property
+    def objective_name(self) -> str:
+        trace = self.criterion == "trace"
+        return "trace of the common covariance" if trace else "geometric mean variance of the common noise"
 
     def argument_values(self) -> dict[str, object]:
         """Return the arguments that make the same problem again; rows on blocks are found, not given."""

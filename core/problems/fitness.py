@@ -99,6 +99,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
     numbers: ClassVar[str] = "targets"
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets")
+    objective_name = "squared privacy cost"
     price_words = "Loosening the target{}", "saves about {} of rho"
     cost_limit = None  # its objective is the squared privacy cost
 
@@ -193,6 +194,7 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     numbers: ClassVar[str] = "targets"
     dual_type: ClassVar[Callable[..., FitnessDual]] = FitnessDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "cost")
+    objective_name = "factor on the targets"
     price_words = "Loosening the target{}", "lowers the factor on all targets by about {}"
 
     def __init__(

@@ -112,7 +112,9 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     dual_type: ClassVar[Callable[..., ReuseDual]] = ReuseDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "released", "neighbours")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("neighbours",)
     numbers: ClassVar[str] = "targets"
+    objective_name = "squared privacy cost with the release"
     price_words = "Loosening the target{}", "saves about {} of rho"
 
     def __init__(

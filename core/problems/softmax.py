@@ -101,6 +101,7 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
 
     dual_type: ClassVar[Callable[..., SoftmaxDual]] = SoftmaxDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "targets", "t1", "t2", "total_weight", "basis", "neighbours")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("basis", "neighbours")
 
     def __init__(
         self,
@@ -134,6 +135,10 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
     def geometry(self) -> Dense:
         """Factors of the workload, shared with the problem that is smoothed."""
         return self.accuracy_first.geometry
+
+    @property
+    def objective_name(self) -> str:
+        return "sum of the soft maxima" + (" and the weighted total variance" if self.total_weight else "")
 
     def in_numbers(self) -> dict[str, object]:
         stated = self.geometry.matrices(self.workload)

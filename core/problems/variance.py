@@ -102,6 +102,11 @@ class TotalVariance(OnGeometry[VarianceDual]):
         chosen, numbers = choose(workload, values, "weights", geometry, basis, neighbours)
         set_parts(self, workload=workload, weights=numbers, geometry=chosen)
 
+    @property
+    def objective_name(self) -> str:
+        plain = not isinstance(self.weights, tuple) and (self.weights == 1).all()
+        return "total variance" if plain else "weighted total variance"
+
     def in_numbers(self) -> dict[str, object]:
         return self._noise_in_numbers(self.cost_limit)
 

@@ -103,6 +103,7 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     dual_type: ClassVar[Callable[..., WeightingDual]] = WeightingDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "design", "privacy", "neighbours")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("neighbours",)
 
     def __init__(
         self,
@@ -123,6 +124,10 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
             geometry=geometry,
             loads=geometry.loads(POWERS[privacy]),
         )
+
+    @property
+    def objective_name(self) -> str:
+        return "total variance" if self.geometry.independent else "bound on the total variance"
 
     def in_numbers(self) -> dict[str, object]:
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from os import PathLike
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +23,7 @@ from dualmech.geometry.blocks import BasedPoint
 from dualmech.geometry.local import Relaxation
 from dualmech.geometry.split import SplitPoint, SplitWeights
 from dualmech.geometry.stream import StreamPoint
-from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.epochs import EpochsMechanism
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -33,16 +35,8 @@ from dualmech.mechanisms.stream import CausalMechanism, StreamMechanism
 from dualmech.neighbours import Relation
 from dualmech.problems import strategies
 from dualmech.problems.base import OnGeometry, Problem
-from dualmech.problems.common import CommonDual, CommonMechanism
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.limits import HardLimits
-from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
-from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
-from dualmech.problems.reuse import ReuseDual, ReuseFitness
-from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting, WeightingDual
+from dualmech.problems.local.strategy import LocalPoint
 from dualmech.progress import Status
 from dualmech.solution import Solution, judged_solution, warn_if_uncertified
 from dualmech.storage import codec
@@ -67,13 +61,30 @@ from dualmech.workloads.unions import Table, UnionWorkload
 
 Given: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
+Kinds: TypeAlias = Mapping[str, str | Callable[..., Any]]  # by name, the function that makes an object, or its place
+
 Answer: TypeAlias = tuple[Any, Any, Any]  # a problem, a primal point and dual weights
 
-OPTIONAL = ("basis", "neighbours", "geometry", "floor", "total", "prior")
-"""Arguments of problems that a file may leave out."""
+PUBLIC_NAME = re.compile(r"^from \.(problems\.[\w.]+) import (\w+) as", re.MULTILINE)
 
-ADDED: dict[type, tuple[str, ...]] = {CommonMechanism: ("criterion",)}
-"""Arguments that earlier files do not have: their default is what these meant."""
+
+@functools.cache
+def places() -> dict[str, str | type]:
+    """Return the places of the public names of ``core/problems``, by name: the lines of ``core/__init__.pyi``."""
+    text = (Path(__file__).parents[1] / "__init__.pyi").read_text(encoding="utf-8")
+    return {name: f"dualmech.{module}:{name}" for module, name in PUBLIC_NAME.findall(text)}
+
+
+def problem_class(name: str) -> type[Problem] | None:
+    """Return the class of a problem by its public name; None if the package offers no problem of this name."""
+    place = places().get(name)
+    kind = pkgutil.resolve_name(place) if isinstance(place, str) else place
+    return kind if isinstance(kind, type) and issubclass(kind, Problem) else None
+
+
+def problem_classes() -> dict[str, type[Problem]]:
+    """Return the classes of all problems that the package offers, by name: only these are ever made of a file."""
+    return {name: kind for name in places() if (kind := problem_class(name)) is not None}
 
 
 def unpack_answer(arrays: Given) -> Answer:
@@ -82,16 +93,20 @@ def unpack_answer(arrays: Given) -> Answer:
     Raises `InvalidInputError` or `InputTypeError` for a problem of a kind that is not known, a key that is missing,
     or arrays that do not fit together.
     """
-    name = validate.choice([*PROBLEMS], problem=str(required_array(arrays, "problem")))
-    problem = _rebuild_problem(PROBLEMS[name], arrays)
-    primal, dual = (required_value(unpack(arrays, name), name) for name in ("primal", "dual"))
+    name = str(required_array(arrays, "problem"))
+    kind = problem_class(name)
+    if kind is None:
+        kind = problem_classes()[validate.choice([*problem_classes()], problem=name)]
+    problem, weights = _rebuild_problem(kind, arrays), kind.dual_type
+    primal = required_value(unpack(arrays, "primal"), "primal")
+    dual = required_value(unpack(arrays, "dual", KINDS | {weights.__name__: weights}), "dual")
     return problem, problem.restored(primal), problem.restored_dual(dual)
 
 
 def _rebuild_problem(kind: type[Problem], arrays: Given) -> Any:
     stated = {name: unpack(arrays, name) for name in (*kind.arguments, "geometry", "basis", "neighbours")}
     for name in kind.arguments:
-        if name not in (*OPTIONAL, *ADDED.get(kind, ())):
+        if name not in kind.optional_arguments:
             required_value(stated[name], name)
     stated = {name: value for name, value in stated.items() if value is not None}
     if not issubclass(kind, OnGeometry):
@@ -106,40 +121,40 @@ def _rebuild_problem(kind: type[Problem], arrays: Given) -> Any:
     return kind(**stated)
 
 
-def unpack(arrays: Given, key: str) -> Any:
-    """Return the value that `pack` stored, None where there is nothing under the key.
+def unpack(arrays: Given, key: str, kinds: Kinds | None = None) -> Any:
+    """Return the value that `pack` stored, of `kinds` (by default `KINDS`); None if there is nothing under the key.
 
     Raises `InvalidInputError` for an unknown kind, and whatever is wrong with an object, by its key.
     """
     if key in arrays:
         array = arrays[key]
         if f"{key}.tuple" in arrays:
-            return _unpack_items(arrays, key)
+            return _unpack_items(arrays, key, kinds)
         return array.item() if array.ndim == 0 else array
     name = str(arrays.get(f"{key}.kind", ""))
     if not name:
         return None
-    validate.choice([*KINDS], **{f"{key}.kind": name})
+    kinds = KINDS if kinds is None else kinds
+    validate.choice([*kinds], **{f"{key}.kind": name})
     prefix = f"{key}."
     names = {name.removeprefix(prefix).partition(".")[0] for name in arrays if name.startswith(prefix)}
     required = {name for name in names - {"kind"} if not _is_item(name)}
-    made = _maker(name)
+    made = _maker(kinds[name])
     parameters = inspect.signature(made).parameters.values()
     required |= {
         parameter.name
         for parameter in parameters
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
     }
-    parts = {name: required_value(unpack(arrays, prefix + name), prefix + name) for name in sorted(required)}
+    parts = {name: required_value(unpack(arrays, prefix + name, kinds), prefix + name) for name in sorted(required)}
     try:
         return made(**parts)
     except (DualmechError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidInputError(f"{key}: {error}") from error
 
 
-def _maker(name: str) -> Callable[..., Any]:
+def _maker(made: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return what makes a kind; of records it is loaded when a file has it."""
-    made = KINDS[name]
     maker: Callable[..., Any] = pkgutil.resolve_name(made) if isinstance(made, str) else made
     return maker
 
@@ -149,7 +164,7 @@ def _is_item(name: str) -> bool:
     return name.rpartition("#")[2].isdigit()
 
 
-def _unpack_items(arrays: Given, key: str) -> tuple[Any, ...]:
+def _unpack_items(arrays: Given, key: str, kinds: Kinds | None) -> tuple[Any, ...]:
     """Return the items that `_pack_items` stored; repeated ones are the same object."""
     numbers = arrays[key]
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or np.any(numbers < ABSENT):
@@ -159,7 +174,7 @@ def _unpack_items(arrays: Given, key: str) -> tuple[Any, ...]:
     made: dict[int, Any] = {ABSENT: None}
     for number in np.unique(numbers).tolist():
         if number != ABSENT:
-            made[number] = required_value(unpack(arrays, f"{key}#{number}"), f"{key}#{number}")
+            made[number] = required_value(unpack(arrays, f"{key}#{number}", kinds), f"{key}#{number}")
     return tuple(made[number] for number in numbers.tolist())
 
 
@@ -315,23 +330,17 @@ KINDS: dict[str, str | Callable[..., Any]] = {
         for kind in (
             *(CircularWorkload, RangeWorkload, SineWorkload),
             *(LinearGaussianMechanism, EpochsMechanism, ProductMechanism, SplitMechanism),
-            *(FitnessDual, VarianceDual, SoftmaxDual, WeightingDual, CommonDual, ReuseDual, LocalDual),
-            *(ProjectionDual, EstimateDual, Relaxation, LocalPoint, SplitPoint, SplitWeights),
-            *(BasedPoint, StreamPoint, HardLimits),
+            *(Relaxation, LocalPoint, SplitPoint, SplitWeights),
+            *(BasedPoint, StreamPoint),
+            *(HardLimits, FitnessDual),  # hard limits hold dual weights that prove them
         )
     },
     "PlanTerms": "dualmech.publishing.plans:PlanTerms",
 }
-"""What makes an object of its parts, or its place, by the name of its class: nothing else is ever made of a file."""
+"""The function that makes an object of its parts, or its place, by the name of the class.
 
-PROBLEMS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        *(FitnessForUse, PrivacyFirst, TotalVariance, SoftmaxFitness, QueryWeighting, CommonMechanism),
-        *(ReuseFitness, LocalStrategy, LocalProjection, NonnegativeEstimate),
-    )
-}
-"""The problems whose solutions are read, by name."""
+Besides dual weights of the class that a problem names, nothing else is ever made of a file.
+"""
 
 
 def save(thing: object, path: FilePath) -> None:

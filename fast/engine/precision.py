@@ -16,9 +16,6 @@ AT_THE_LIMIT = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
 """How a run ends that another one may improve: the limit of double precision stopped it, not the user's limits."""
 
 
-AIMING = ("FitnessForUse", "PrivacyFirst", "TotalVariance", "ReuseFitness")
-"""Families whose solvers' steps depend on the tolerance, so that a tighter tolerance can end in a worse answer."""
-
 TIGHT = ("dense", "blocks", "stream", "product")
 """Geometries whose gap vanishes at the optimum, but for rounding; others have an interval that no tolerance narrows."""
 
@@ -31,7 +28,7 @@ def no_worse_than_looser(answer: Solution, run: Callable[[loop.Limits], Solution
     is at most the least proven upper bound of the answers at looser tolerances.
     """
     problem = answer.problem
-    if type(problem).__name__ not in AIMING or problem.geometry.name not in TIGHT:
+    if problem.geometry.name not in TIGHT:
         return answer
     answers = [answer]
     rest = remaining_limits(limits, answer)

@@ -19,9 +19,8 @@ Form = tuple[tuple[Symbol, ...], Program]
 """The symbols that a formulation seeks beyond those of the problem, and its program."""
 
 
-def latex(problem: object, formulations: Formulations | None, formulation: str | None) -> str:
+def latex(problem: object, formula: Formula, formulations: Formulations | None, formulation: str | None) -> str:
     """Return the program of a formulation in LaTeX; see `dualmech.reference.latex`."""
-    formula = formulas.formula(problem)
     program = stated(problem, formula, formulations, formulation)
     name = "" if formulations is None else f": {formulations.formulation_name(problem, formulation)}"
     title = writing.literal(f"{getattr(problem, 'headline', type(problem).__name__)}{name}")
@@ -38,7 +37,8 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
             named = validate.shown(formulation)
             raise InvalidInputError(f"formulation must be left out where there is no one program, got {named}")
         return formula
-    form = FORMS.get((_kind(problem), formulations.formulation_name(problem, formulation)))
+    name = formulations.formulation_name(problem, formulation)
+    form = formulations.forms.get(name) or FORMS.get((_kind(problem), name))
     if form is None:
         return formula
     more, program = form(problem, formula)
@@ -48,8 +48,8 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
 def _kind(problem: AnyProblem) -> str:
     """Return the key of a problem's formulations: its class, with the geometry or criterion that matters."""
     name = type(problem).__name__
-    if (geometry := getattr(getattr(problem, "geometry", None), "name", "")) in formulas.ON_GEOMETRY:
-        return geometry
+    if name in formulas.FAMILIES_ON_GEOMETRY and problem.geometry.name in formulas.ON_GEOMETRY:
+        return str(problem.geometry.name)
     return f"{name} {problem.criterion}" if name == "LocalStrategy" else name
 
 

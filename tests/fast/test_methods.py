@@ -187,6 +187,7 @@ def test_every_geometry_has_a_reduction_and_every_family_a_solver() -> None:
         importlib.import_module(f"dualmech.geometry.{info.name}") for info in pkgutil.iter_modules(geometry.__path__)
     ]
     classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
-    assert {kind.__name__ for kind in classes if getattr(kind, "name", "") in KINDS} == {*REDUCTIONS}
-    for place in (*REDUCTIONS.values(), *methods.FAMILY_SOLVERS.values()):
+    named = {kind.__name__ for kind in classes if getattr(kind, "name", "") in KINDS}
+    assert named == {*REDUCTIONS}, "REDUCTIONS of fast/reductions/__init__.py must have every geometry"
+    for place in (*REDUCTIONS.values(), *(solver.solve for solver in methods.FAMILY_SOLVERS.values())):
         assert isinstance(place, str) and callable(pkgutil.resolve_name(place))

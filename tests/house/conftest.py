@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conformance import ConformanceCase
+from family_files import family_files
 
 import dualmech as dm
 
@@ -146,6 +147,7 @@ CASES = [
         lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.0]),
         lambda: dm.NonnegativeEstimate(SMALL, [3.0, 2.0, 5.0, 4.5]),
     ),
+    *(case for module in family_files().values() for case in module.CASES),
 ]
 
 

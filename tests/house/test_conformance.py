@@ -7,11 +7,7 @@ from functools import cache
 import pytest
 from conformance import FEW_LIES, LIES, ConformanceCase, conform
 
-from dualmech.crosscheck.families import FAMILIES, family_of
-
-
-def test_every_family_is_here(cases: list[ConformanceCase]) -> None:
-    assert {family_of(case.make()).name for case in cases} == {family.name for family in FAMILIES}
+from dualmech.crosscheck.families import family_of
 
 
 @cache

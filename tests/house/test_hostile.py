@@ -16,15 +16,15 @@ from hostile import Call, fault_of
 
 import dualmech as dm
 from dualmech import validate
-from dualmech.crosscheck.families import FAMILIES, family_of
 from dualmech.publishing.release import plan
+from dualmech.storage import store
 from dualmech.watching import without_warnings
 
 VALUES = {**hostile.VALUES, **hostile.FOREIGN}
 SAMPLED = 3
 """Values that a test run tries for each argument, others for each; `make test-slow` tries all."""
 
-SUBJECTS = ("functions", "methods", "solvers", *(family.name for family in FAMILIES))
+SUBJECTS = ("functions", "methods", "solvers", *store.problem_classes())
 """What is called, in parts that workers share: functions, methods, the reference layer, problems of each family."""
 
 SUBMODULES = (
@@ -87,7 +87,8 @@ def words(name: str) -> tuple[str, ...]:
 class World:
     """Arguments that public functions take, and an object of every public class with methods."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, problems: dict[str, Any] | None = None) -> None:
+        self.problems = problems or {}  # one of each class, by its name
         self.prefix = prefix = dm.workloads.prefix(4)
         self.tables = dm.workloads.marginals({"age": 4, "sex": 2}, ways=(1, 2))
         self.union = dm.workloads.union({"age": 4, "sex": 2}, {"ages": {"age": prefix}, "cells": ["age", "sex"]})
@@ -407,8 +408,12 @@ class World:
         for each in hostile.parameters_of(function).values():
             default = self.good if each.default is inspect.Parameter.empty else {each.name: each.default}
             known = own if each.name in own else default
+            if each.name not in known and place in self.problems:
+                known = {name: getattr(self.problems[place], name) for name in self.problems[place].arguments}
             if each.name in known:
                 found[each.name] = known[each.name]
+            elif each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                raise AssertionError(f"{place} takes {each.name}: give {LISTS} a value for it")
         extra = {name: own[name] for name in own if place.startswith("fast.solve") and name not in found}
         return found | extra
 
@@ -440,6 +445,9 @@ class World:
         return [Call(place, function, self.arguments(place, function)) for place, function in places if asked(place)]
 
 
+LISTS = "by_name or by_place of tests/house/test_hostile.py"
+
+
 def asked(place: str) -> bool:
     return place not in EXEMPT and place.rpartition(".")[2] not in EXEMPT
 
@@ -456,8 +464,14 @@ def of_problem(case: ConformanceCase) -> list[Call]:
         "least": 0.0,
         "geometry": "dense",
         "mechanism": dm.LinearGaussianMechanism(np.eye(4), np.eye(4)),
+        **case.arguments,
     }
     methods = [each for each in hostile.public_methods(label, problem) if asked(each[0])]
+    for place, method in methods:
+        for name in sorted({*hostile.parameters_of(method)} - {*taken}):
+            raise AssertionError(
+                f"{place} takes {name}: give ConformanceCase({case.label!r}) arguments={{{name!r}: …}}"
+            )
     found = [
         Call(place, method, {name: taken[name] for name in hostile.parameters_of(method)}) for place, method in methods
     ]
@@ -485,12 +499,19 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module", params=SUBJECTS)
+def subject_id(subject: str) -> str:
+    """Return a subject's name in tests; that of a problem begins with its family, which `make check` asks for."""
+    kind = store.problem_class(subject)
+    return subject if kind is None else f"{kind.__module__.split('.')[2]}, {subject}"
+
+
+@pytest.fixture(scope="module", params=SUBJECTS, ids=subject_id)
 def calls(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cases: list[ConformanceCase]
 ) -> list[Call]:
     if request.param in ("functions", "methods"):
-        return World(tmp_path_factory.mktemp("hostile")).calls(request.param)
+        problems = {type(case.make()).__name__: case.make() for case in reversed(cases)}
+        return World(tmp_path_factory.mktemp("hostile"), problems).calls(request.param)
     if request.param == "solvers":
         stated = {"formulation": None, "backend": "CLARABEL", "tol": 1e-2, "verbose": False}
         problems = {type(case.make()).__name__: case.make() for case in cases if "split" not in case.label}
@@ -498,7 +519,7 @@ def calls(
             Call(f"reference.solve<{kind}>", dm.reference.solve, {"problem": problem, **stated})
             for kind, problem in problems.items()
         ]
-    return [call for case in cases if family_of(case.make()).name == request.param for call in of_problem(case)]
+    return [call for case in cases if type(case.make()).__name__ == request.param for call in of_problem(case)]
 
 
 def sampled(call: Call, arguments: list[str], count: int) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ import dualmech as dm
 from dualmech import reference
 from dualmech.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
-from dualmech.reference import formulas
 from dualmech.reference.blocks import BlockArrays
 from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.writing import Formula
@@ -56,7 +55,7 @@ def drawn(seed: int) -> Any:
 
 
 def sections(problem: Any) -> list[writing.Section]:
-    statement = formulas.formula(problem)
+    statement = reference.formula_of(problem)
     why = writing.Section("Why.", (writing.proof_part(statement.proof),))
     return [writing.program_section("The program.", statement), writing.dual_section(statement), why]
 
@@ -93,7 +92,7 @@ def test_random_problems_are_stated_in_text_and_in_latex() -> None:
     for seed, problem in ((seed, drawn(seed)) for seed in SEEDS):
         if problem is None:
             continue
-        for formula in formulas_of(formulas.formula(problem)):
+        for formula in formulas_of(reference.formula_of(problem)):
             assert not set("\\{}") & set(writing.plain_formula(formula)), seed
         assert not unbalanced(writing.latex_document(sections(problem))), seed
         for section in sections(problem):
@@ -103,7 +102,7 @@ def test_random_problems_are_stated_in_text_and_in_latex() -> None:
 def test_formulas_are_mathematics_on_the_site() -> None:
     converter = pytest.importorskip("latex2mathml.converter", reason="needs the extra site")
     for problem in filter(None, [drawn(seed) for seed in SEEDS] + [state() for state in DIRECT.values()]):
-        for formula in formulas_of(formulas.formula(problem)):
+        for formula in formulas_of(reference.formula_of(problem)):
             assert "<math" in converter.convert(formula)
 
 

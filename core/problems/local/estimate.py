@@ -86,6 +86,8 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
 
     dual_type: ClassVar[Callable[..., EstimateDual]] = EstimateDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "answers", "total")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("total",)
+    objective_name = "half the squared distance"
 
     def __init__(self, workload: Workload, answers: npt.ArrayLike, total: float | None = None) -> None:
         check_workload(workload)

@@ -87,6 +87,8 @@ class LocalProjection(Problem[ProjectionDual, Never]):
 
     dual_type: ClassVar[Callable[..., ProjectionDual]] = ProjectionDual
     arguments: ClassVar[tuple[str, ...]] = ("matrix", "epsilon", "floor")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("floor",)
+    objective_name = "half the squared distance"
 
     def __init__(self, matrix: npt.ArrayLike, epsilon: float, floor: npt.ArrayLike | None = None) -> None:
         array = validate.finite(2, matrix=matrix)

@@ -128,6 +128,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     dual_type: ClassVar[Callable[..., LocalDual]] = LocalDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "epsilon", "criterion", "prior")
+    optional_arguments: ClassVar[tuple[str, ...]] = ("prior",)
 
     def __init__(
         self, workload: Workload, epsilon: float, criterion: str = "average", prior: npt.ArrayLike | None = None
@@ -149,6 +150,12 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
         """Return the arguments that make the same problem again; the worst case takes no prior."""
         stated = Problem.argument_values(self)
         return stated | {"prior": None} if self.criterion == "worst" else stated
+
+    @property
+    def objective_name(self) -> str:
+        # The average is taken of second moments, variance and squared answer together, and n times.
+        average = self.criterion == "average"
+        return "sum of the user types' second moments" if average else "variance of the worst user type"
 
     def in_numbers(self) -> dict[str, object]:
         """Return the problem's data in numbers alone, for proof files: n times the prior, none in the worst case."""
