@@ -200,7 +200,7 @@ class TestFiles:
             dm.FitnessForUse(W.kron(W.prefix(2), W.prefix(3))),
         )
         for each in (*(dm.prove(fast.solve(problem, tol=0.5)) for problem in problems), proof):
-            dm.save(each, path)
+            each.save(path)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0 and done.stdout.startswith("proven: "), done.stderr
         assert done.stdout.startswith("proven: 1.75")
