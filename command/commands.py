@@ -323,8 +323,10 @@ def _solve(
         line.say("solving")
         return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **options), ()
     line.say("loading CVXPY")
+    from dualmech.reference.solving import program_name
+
     chosen = backend or "CLARABEL"
-    line.say(dm.reference.program_name(problem, backend=chosen))
+    line.say(program_name(problem, backend=chosen))
     return dm.reference.solve(problem, backend=chosen, tol=tol), ()
 
 
@@ -503,9 +505,9 @@ def explain(
         explanation.show(printing.console(), page)
         explanation.show_plan(printing.console(), held or answer)
         if layer is Layer.REFERENCE:
-            from dualmech import reference
+            from dualmech.reference.solving import formulations
 
-            known = ", ".join(reference.formulations(posed))
+            known = ", ".join(formulations(posed))
             printing.print_lines(printing.console(), f"Formulations of this problem (--formulation): {known}.")
     else:
         explanation.write_latex(page, latex)

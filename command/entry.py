@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -139,9 +140,7 @@ def _command() -> None:
     if (limit := _address_space()) < LEAST_MEMORY:
         _too_little(f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {LEAST_MEMORY / 2**20:.0f}")
     try:
-        from dualmech.command.main import main
-
-        main()
+        pkgutil.resolve_name("dualmech.command.main:main")()
     except (ImportError, RuntimeError, MemoryError) as error:
         if not _out_of_memory(error):
             raise

@@ -78,10 +78,12 @@ def stated_and_solved(
 ) -> tuple[Solution, Formula]:
     """Return the answer of the reference layer, or one that is known, and the program of a formulation."""
     with without_warnings(), passing("loading CVXPY") as line:
-        stated = reference.formula(problem, formulation)
+        from dualmech.reference import solving as reference_solving
+
+        stated = reference_solving.formula(problem, formulation)
         chosen: dict[str, Any] = {} if formulation is None else {"formulation": formulation}
         if answer is None:
-            line.say(reference.program_name(problem, **chosen))
+            line.say(reference_solving.program_name(problem, **chosen))
             answer = reference.solve(problem, tol=tol, **chosen)
     return answer, stated
 
@@ -123,7 +125,9 @@ def sections(answer: Solution, stated: Formula | None = None) -> list[Section]:
         with without_warnings(), passing("looking for a proof in fractions and square roots"):
             answer, exact = _exactly(answer, anywhere=stated is None)
     whole = None if exact is not None else _interval_in_whole_numbers(answer)
-    return proof_page.page(answer, reference.formula_of(answer.problem), exact, whole, stated)
+    from dualmech.reference.solving import formula_of
+
+    return proof_page.page(answer, formula_of(answer.problem), exact, whole, stated)
 
 
 def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:

@@ -33,6 +33,7 @@ from dualmech.errors import DualmechError, InputTypeError, InvalidInputError
 from dualmech.problems.base import OnGeometry
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.release import plan
+from dualmech.reference import solving as reference_solving
 from dualmech.reference.formulas.writing import latex_document
 from dualmech.solution import Solution
 from dualmech.storage.store import load, save
@@ -269,11 +270,11 @@ def written_in_formulas(run: Run) -> None:
     """Symbols, program, dual and proof are stated, and both layers write them as LaTeX that can be compiled."""
     assert len(run.page()) == 5 and all(section.parts for section in run.page())
     assert not unbalanced(latex_document(run.page()))
-    for formulation in reference.formulations(run.problem) or (None,):
+    for formulation in reference_solving.formulations(run.problem) or (None,):
         written = reference.latex(run.problem, formulation)
         assert not unbalanced(written)
         if formulation is not None:
-            labels = {line.label for line in reference.formula(run.problem, formulation).program.constraints}
+            labels = {line.label for line in reference_solving.formula(run.problem, formulation).program.constraints}
             stated = reference.formulate(run.problem, formulation).constraints
             of_program = {each.label.partition("[")[0] for each in stated if each.label}
             words = f"formulation {formulation!r} has the constraints {of_program}, its formula {labels}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dualmech.geometry.dense import Dense
@@ -9,11 +11,13 @@ from dualmech.linalg import is_identity, to_dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.softmax import SoftmaxFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 from dualmech.validate import Array
+
+if TYPE_CHECKING:
+    from dualmech.problems.reuse import ReuseFitness
 
 COST = r"(B u_i)^{\top} \Sigma^{-1} (B u_i)"
 VARIANCE = r"v_j \Sigma v_j^{\top}"

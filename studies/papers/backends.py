@@ -295,13 +295,14 @@ def stated(name: str) -> tuple[Any, float, float]:
 def file_claims(name: str) -> Row:
     """Return what every backend says of a problem's file, at its default tolerance and at a tight one."""
     from dualmech import reference
+    from dualmech.reference import conic
 
     problem, lower, upper = stated(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.dat-s"
         sdpa.write(sdpa.sparse_program(problem), path)
         read = sdpa.read(path)
-    program = reference.conic.program_of(read.objective, read.blocks, read.entries)
+    program = conic.program_of(read.objective, read.blocks, read.entries)
     figures: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
     for backend in backends():
         for tight, options in ((False, {}), (True, reference.backends.at_tolerance(backend, TIGHT))):

@@ -283,7 +283,7 @@ class TestOtherWays:
         for seed in range(0, 30, 3):
             workload = random_workload(seed)
             problem: Any = (dm.FitnessForUse, dm.TotalVariance)[seed % 2](workload, numbers_for(workload, seed))
-            formulation = reference.blocks.FORMULATION_NAMES[seed % 3 % 2]
+            formulation = reference_blocks.FORMULATION_NAMES[seed % 3 % 2]
             answers = [fast.solve(problem), reference.solve(problem, formulation=formulation)]
             assert all(each.status is dm.Status.CERTIFIED for each in answers)
             assert crosscheck.compare(answers).outcome is Agreement.AGREE
@@ -294,7 +294,7 @@ class TestOtherWays:
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problem: Any = kind(workload, [2.0, 3.0, 0.5])
             answer = fast.solve(problem)
-            for formulation in reference.blocks.FORMULATION_NAMES:
+            for formulation in reference_blocks.FORMULATION_NAMES:
                 program = reference.formulate(problem, formulation=formulation)
                 assert float(cast(Any, program).solve(solver="CLARABEL")) == pytest.approx(answer.objective, rel=1e-5)
             with pytest.raises(

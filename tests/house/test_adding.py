@@ -19,12 +19,13 @@ import random_problems
 from conformance import ConformanceCase
 
 import dualmech as dm
-from dualmech import fast, geometry, problems, reference
+from dualmech import fast, geometry, problems
 from dualmech.fast import methods
 from dualmech.fast.custom import Custom
 from dualmech.geometry import choice
 from dualmech.geometry.base import KINDS
 from dualmech.problems.base import OnGeometry, Problem
+from dualmech.reference import solving as reference_solving
 from dualmech.storage import store
 from dualmech.workloads import builders
 from dualmech.workloads.base import Workload
@@ -76,10 +77,12 @@ class TestFamily:
         assert {*solver.methods} <= {*methods.METHODS}, f"methods of {family} must be in METHODS of fast/methods.py"
 
     def test_has_programs_and_formulas(self, family: str) -> None:
-        assert family in reference.FAMILIES, f"{family} has no line in FAMILIES of reference/__init__.py"
-        programs = pkgutil.resolve_name(reference.FAMILIES[family])
+        assert family in reference_solving.FAMILIES, f"{family} has no line in FAMILIES of reference/solving.py"
+        programs = pkgutil.resolve_name(reference_solving.FAMILIES[family])
         for name in ("formulate", "solve", "formula"):
-            missing = f"{reference.FAMILIES[family]} has no {name}: it is a field of its Formulations, or a function"
+            missing = (
+                f"{reference_solving.FAMILIES[family]} has no {name}: it is a field of its Formulations, or a function"
+            )
             assert callable(getattr(programs, name, None)), missing
 
     def test_has_a_conformance_case(self, family: str, cases: list[ConformanceCase]) -> None:
@@ -113,8 +116,8 @@ def drawn() -> set[str]:
 def test_lists_of_families_name_no_other_class() -> None:
     others = {*methods.FAMILY_SOLVERS} - {*FAMILIES}
     assert not others, f"FAMILY_SOLVERS of fast/methods.py names {others}, which core/__init__.pyi does not offer"
-    others = {*reference.FAMILIES} - {*FAMILIES, "RefinementStage"}
-    assert not others, f"FAMILIES of reference/__init__.py names {others}, which core/__init__.pyi does not offer"
+    others = {*reference_solving.FAMILIES} - {*FAMILIES, "RefinementStage"}
+    assert not others, f"FAMILIES of reference/solving.py names {others}, which core/__init__.pyi does not offer"
 
 
 def test_every_method_has_a_name_and_is_offered() -> None:

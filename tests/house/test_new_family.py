@@ -40,6 +40,7 @@ from dualmech.problems.fitness import scale_to_cost
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends
+from dualmech.reference import solving as reference_solving
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.formulas import noise, programs
@@ -189,7 +190,7 @@ def steps(problem: PMean, tol: float) -> Iterator[tuple[Array, PMeanDual]]:
         derivatives = np.maximum(derivatives / derivatives.max(), MIN_DERIVATIVE)
 
 
-# The program and the formulas: reference/pmean.py, with its line in FAMILIES of reference/__init__.py.
+# The program and the formulas: reference/pmean.py, with its line in FAMILIES of reference/solving.py.
 
 
 def schur(moves: Array, queries: Array, weights: Array, p: float) -> cp.Problem:
@@ -397,7 +398,7 @@ def p_mean(p: float = 3.0) -> PMean:
 def pmean(monkeypatch: pytest.MonkeyPatch) -> ConformanceCase:
     monkeypatch.setitem(store.places(), "PMean", PMean)
     monkeypatch.setitem(methods.FAMILY_SOLVERS, "PMean", FamilySolver(solve_p_mean))
-    monkeypatch.setitem(reference.FAMILIES, "PMean", FORMULATIONS)
+    monkeypatch.setitem(reference_solving.FAMILIES, "PMean", FORMULATIONS)
     return ConformanceCase("pmean", p_mean, lambda: p_mean(2.0))
 
 
@@ -406,7 +407,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> ConformanceCase:
     layer = SimpleNamespace(formulate=formulate, solve=solve_reference, formula=plain_statement)
     monkeypatch.setitem(store.places(), "PlainNoise", PlainNoise)
     monkeypatch.setitem(methods.FAMILY_SOLVERS, "PlainNoise", FamilySolver(solve_fast))
-    monkeypatch.setitem(reference.FAMILIES, "PlainNoise", layer)
+    monkeypatch.setitem(reference_solving.FAMILIES, "PlainNoise", layer)
     workload, targets = dm.workloads.prefix(4), np.array([1.0, 2.0, 3.0, 5.0])
     return ConformanceCase("plain", lambda: PlainNoise(workload, targets), lambda: PlainNoise(workload, 2 * targets))
 

@@ -26,6 +26,7 @@ from dualmech.command.main import app
 from dualmech.crosscheck.families import family_of
 from dualmech.fast import eigen, methods
 from dualmech.publishing import specification
+from dualmech.reference import solving as reference_solving
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LESSONS = sorted(DOCS.glob("lesson_*.md"))
@@ -148,9 +149,9 @@ def test_formulations_that_prose_quotes_exist(cases: list[ConformanceCase]) -> N
     by_family: dict[str, set[str]] = {}
     for case in cases:
         problem = case.make()
-        by_family.setdefault(family_of(problem).name, set()).update(reference.formulations(problem))
+        by_family.setdefault(family_of(problem).name, set()).update(reference_solving.formulations(problem))
     by_family["weighting"] |= {
-        *reference.formulations(dm.QueryWeighting(dm.workloads.identity(2), np.eye(2), privacy="pure"))
+        *reference_solving.formulations(dm.QueryWeighting(dm.workloads.identity(2), np.eye(2), privacy="pure"))
     }
     known, quoted = set().union(*by_family.values()), set()
     for place, text in MARKDOWN.items():

@@ -19,6 +19,7 @@ import dualmech as dm
 from dualmech import fast, reference, watching
 from dualmech.command import main as command
 from dualmech.progress import Deadline, Progress, seconds_left
+from dualmech.reference import solving as reference_solving
 
 NEWS = Progress(7, 4.4579, 4.4578, 2.2e-5, 0.1)
 
@@ -95,7 +96,7 @@ def test_the_backend_and_its_formulation_are_named() -> None:
     ],
 )
 def test_every_problem_has_a_program_name(asked: Any, name: str) -> None:
-    assert reference.program_name(asked, backend="SCS") == name
+    assert reference_solving.program_name(asked, backend="SCS") == name
 
 
 def test_elsewhere_lines_come_once_in_a_while(

@@ -16,6 +16,7 @@ import dualmech as dm
 from dualmech import reference
 from dualmech.command import explanation
 from dualmech.errors import DualmechError, InvalidInputError
+from dualmech.reference import solving as reference_solving
 from dualmech.reference.blocks import BlockArrays
 from dualmech.reference.formulas import writing
 from dualmech.reference.formulas.writing import Formula
@@ -55,7 +56,7 @@ def drawn(seed: int) -> Any:
 
 
 def sections(problem: Any) -> list[writing.Section]:
-    statement = reference.formula_of(problem)
+    statement = reference_solving.formula_of(problem)
     why = writing.Section("Why.", (writing.proof_part(statement.proof),))
     return [writing.program_section("The program.", statement), writing.dual_section(statement), why]
 
@@ -70,8 +71,8 @@ def formulas_of(statement: Formula) -> list[str]:
 def test_labels_are_those_of_the_program() -> None:
     for name, state in DIRECT.items():
         problem = state()
-        for formulation in reference.formulations(problem):
-            stated = reference.formula(problem, formulation)
+        for formulation in reference_solving.formulations(problem):
+            stated = reference_solving.formula(problem, formulation)
             labels = {line.label for line in stated.program.constraints} - {""}
             program = reference.formulate(problem, formulation)
             assert labels == {each.label.partition("[")[0] for each in program.constraints if each.label}, name
@@ -80,8 +81,8 @@ def test_labels_are_those_of_the_program() -> None:
 
 def test_variables_of_the_program_are_defined() -> None:
     for problem in (dm.FitnessForUse(SMALL), dm.LocalStrategy(SMALL, 1.0, "worst")):
-        for formulation in reference.formulations(problem):
-            stated = reference.formula(problem, formulation)
+        for formulation in reference_solving.formulations(problem):
+            stated = reference_solving.formula(problem, formulation)
             known = {symbol.name for symbol in (*stated.sought, *stated.weights)}
             for name in reference.formulate(problem, formulation).var_dict:
                 own = {name, VARIABLES.get(name.partition("[")[0], name), f"{name}_S", f"{name}_b"}
@@ -92,7 +93,7 @@ def test_random_problems_are_stated_in_text_and_in_latex() -> None:
     for seed, problem in ((seed, drawn(seed)) for seed in SEEDS):
         if problem is None:
             continue
-        for formula in formulas_of(reference.formula_of(problem)):
+        for formula in formulas_of(reference_solving.formula_of(problem)):
             assert not set("\\{}") & set(writing.plain_formula(formula)), seed
         assert not unbalanced(writing.latex_document(sections(problem))), seed
         for section in sections(problem):
@@ -102,7 +103,7 @@ def test_random_problems_are_stated_in_text_and_in_latex() -> None:
 def test_formulas_are_mathematics_on_the_site() -> None:
     converter = pytest.importorskip("latex2mathml.converter", reason="needs the extra site")
     for problem in filter(None, [drawn(seed) for seed in SEEDS] + [state() for state in DIRECT.values()]):
-        for formula in formulas_of(reference.formula_of(problem)):
+        for formula in formulas_of(reference_solving.formula_of(problem)):
             assert "<math" in converter.convert(formula)
 
 
@@ -176,7 +177,9 @@ def test_documents_compile(tmp_path: Path) -> None:
     parts += [section for each in solved for section in explanation.sections(dm.fast.solve(each))]
     name = writing.Words(writing.literal("a_1 & b%, $5 #1 {x} \\ ^~ <|> Münster ß ž 东京"))
     document = writing.latex_document([*parts, writing.Section("Names.", (name,))])
-    fragments = [reference.latex(problem, each) for problem in problems for each in reference.formulations(problem)]
+    fragments = [
+        reference.latex(problem, each) for problem in problems for each in reference_solving.formulations(problem)
+    ]
     document = document.replace(r"\end{document}", "\n".join(fragments) + r"\end{document}")
     (tmp_path / "page.tex").write_text(document, encoding="utf-8")
     options = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]

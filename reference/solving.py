@@ -1,0 +1,256 @@
+"""`dualmech.reference.formulate` and `solve`: the program of a family, and its answer from a backend, judged."""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Any
+
+import cvxpy as cp
+from cvxpy.reductions.solvers.solver import Solver
+
+from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.problems.base import AnyProblem, Dual, Made, Problem
+from dualmech.problems.refinement import RefinementStage
+from dualmech.reference import backends, conic, geometries
+from dualmech.reference.attempts import Formulations
+from dualmech.reference.conic import MatrixInequalities
+from dualmech.reference.formulas import programs
+from dualmech.solution import Solution, warn_if_uncertified
+from dualmech.threads import blas_threads
+from dualmech.watching import verbosely
+
+FAMILIES: dict[str, Any] = {
+    "FitnessForUse": "dualmech.reference.geometries",
+    "PrivacyFirst": "dualmech.reference.geometries",
+    "TotalVariance": "dualmech.reference.geometries",
+    "SoftmaxFitness": "dualmech.reference.softmax:FORMULATIONS",
+    "QueryWeighting": "dualmech.reference.weighting:FORMULATIONS",
+    "CommonMechanism": "dualmech.reference.common:FORMULATIONS",
+    "RefinementStage": "dualmech.reference.refinement:FORMULATIONS",
+    "ReuseFitness": "dualmech.reference.reuse:FORMULATIONS",
+    "LocalStrategy": "dualmech.reference.local:FORMULATIONS",
+    "LocalProjection": "dualmech.reference.estimate:PROJECTION_FORMULATIONS",
+    "NonnegativeEstimate": "dualmech.reference.estimate:FORMULATIONS",
+}
+"""The place of each family's programs, by the name of its class.
+
+At the place is a `Formulations`, or anything else with `formulate`, `solve` and `formula`, such as a module.
+"""
+
+
+def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
+    """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
+
+    The default comes first; the mathematics of a formulation is in the function of its name.
+
+    ==================================== =================================== ==========================================
+    problem                              formulations                        in `dualmech.reference`
+    ==================================== =================================== ==========================================
+    `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `fitness` (Problems 1, 2 and 3)
+    the same on geometry ``blocks``      schur, matrix_frac; dual where all  `blocks`
+                                         blocks have one coordinate
+    `TotalVariance`                      gram, schur, matrix_frac, logdet    `variance`; on blocks the first two above
+    `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
+    `QueryWeighting`                     inv_pos, sdp; for pure privacy      `weighting` (Program 1)
+                                         power, power_cone
+    `CommonMechanism`                    primal, dual, logdet; of the        `common` (equation 1)
+                                         volume: volume
+    `ReuseFitness`, `RefinementStage`    schur                               `reuse`, `refinement`
+    `LocalStrategy`                      sdp, socp, dual; in the worst case  `local`, for at most ten user
+                                         dual, socp                          types
+    `LocalProjection`,                   qp                                  `estimate`
+    `NonnegativeEstimate`
+    ==================================== =================================== ==========================================
+
+    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, to the least total variance or to
+    equation 1, ``sum`` is Problem 3, which has no budget. A product is stated factor by factor (``problem.factors``),
+    and split noise has no one program.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation, a
+    sharpness that is not positive.
+    Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
+    linear queries", PVLDB 14(10), 2021. Equation 1 of Xiao, Wang, Zhang and Kifer, "Answering private linear queries
+    adaptively using the common mechanism", PVLDB 16(8), 2023.
+
+    - `problem`: any of the library's, see the table;
+    - `formulation`: its name; by default the first of the table, ``schur`` for most;
+    - `orbits`: symmetries, as for `dualmech.fast.solve`: one constraint per orbit, for `FitnessForUse` and
+      `PrivacyFirst` in formulation ``schur``;
+    - `sharpness`: t > 0 of ``logdet``, 1 by default; the parameter 1/t of the program can be changed later.
+
+    Returns `cvxpy.Problem`: with variables ``Sigma`` (k, k), ``alpha`` or ``kappa`` and, in ``schur``, ``Z`` (s, s), or
+    ``X`` (k, k) and ``Y``, or ``u`` (k,) and ``v``, and constraints with labels: the multipliers of ``privacy`` and
+    ``accuracy`` are the weights λ and μ. For `CommonMechanism` ``Sigma`` (r, r) and the labels ``common[i]``, whose
+    multipliers are the Y_i, with ``S_i`` in ``logdet`` and ``X`` (r, r) in ``volume``; or ``Y_i`` and the label
+    ``complete``.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> program = reference.formulate(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> sorted(program.var_dict), [constraint.label for constraint in program.constraints]
+    (['Sigma', 'Z', 'alpha'], ['schur', 'privacy', 'accuracy'])
+    >>> round(float(program.solve(solver="CLARABEL")), 6)
+    1.333333
+    """
+    named = {} if formulation is None else {"formulation": formulation}
+    program: cp.Problem = _programs(problem).formulate(problem, **named, **options)
+    return program
+
+
+def latex(problem: object, formulation: str | None = None) -> str:
+    r"""Return the program of `formulate` in LaTeX: every symbol with its size, and with its numbers where they are few.
+
+    Letters are those of the program's variables and arrays; a constraint that has a label there is a line here. A
+    document needs ``\usepackage{amsmath}`` and nothing else; ``dualmech explain --latex`` writes a whole one, with the
+    dual and the proof.
+    Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation.
+
+    - `problem`: the problem; a product or split noise, which has no one program, as its formula is;
+    - `formulation`: its name, as for `formulate`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> written = reference.latex(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0), "matrix_frac")
+    >>> print(written[written.index(r"\begin{align*}"):].strip())
+    \begin{align*}
+    \text{minimise}\quad & \alpha \quad \text{over $\Sigma \succ 0$} \\
+    \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours $i$} \\
+    & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries $j$}
+    \end{align*}
+    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
+    """
+    return programs.latex(problem, formula_of(problem), _formulations(problem), formulation)
+
+
+def formulations(problem: object) -> tuple[str, ...]:
+    """Return the names of a problem's formulations, the default first; none where it has no one program."""
+    offered = _formulations(problem)
+    return () if offered is None else (*offered.cones(problem),)
+
+
+def matrix_inequalities(problem: object, formulation: str | None = None) -> MatrixInequalities:
+    """Return the program of `formulate` as linear matrix inequalities, as `dualmech.crosscheck.sdpa` writes them.
+
+    By default the first formulation with a semidefinite cone, or else the first in second-order cones.
+    Raises `InvalidInputError` or `InputTypeError` as `formulate`, and where a formulation has other cones.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> written = reference.matrix_inequalities(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]]))
+    >>> written.blocks, written.variables["u"]
+    ((-2, 2, 2), array([3, 4]))
+    """
+    offered = _formulations(problem)
+    able = {name: cones for name, cones in (offered.cones(problem).items() if offered else ()) if cones <= conic.CONES}
+    if offered is not None and not able:
+        raise InvalidInputError(f"problem must have a program in semidefinite cones, got {type(problem).__name__}")
+    if offered is not None and formulation is None:
+        formulation = next((name for name, cones in able.items() if "PSD" in cones), next(iter(able)))
+    return conic.matrix_inequalities(formulate(problem, formulation))
+
+
+def formula(problem: object, formulation: str | None = None) -> programs.Formula:
+    """Return the content of `latex` before it is written: the symbols, and the program of a formulation."""
+    return programs.stated(problem, formula_of(problem), _formulations(problem), formulation)
+
+
+def formula_of(problem: object) -> programs.Formula:
+    """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
+
+    Raises `InputTypeError` for an object that is no problem of the library.
+    """
+    formula: programs.Formula = _programs(problem).formula(problem)
+    return formula
+
+
+def solve(
+    problem: Problem[Dual, Made], *, verbose: bool = False, threads: int | None = None, **options: Any
+) -> Solution[Dual, Made]:
+    """Solve a problem with a backend of CVXPY and let the problem judge the answer.
+
+    The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance is then
+    symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the multipliers become
+    the dual weights. The backend's own report only enters `Solution.message`. The backend runs again, more accurately,
+    up to twice while the judge is not satisfied.
+    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
+    returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no formulation, or
+    arguments out of range.
+
+    - `problem`: any of the library's problems;
+    - `backend`: an installed CVXPY backend that can do the cones (`backends.installed` lists them), ``"CLARABEL"`` by
+      default, or a solver object, as ``cvxpy.Problem.solve`` takes one;
+    - `formulation`: a name, as for `formulate`. For fitness for use ``logdet`` follows the central path, for small
+      sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
+    - `tol`: gap to prove, relative to the lower bound, by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with others;
+      the tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it;
+    - `time_limit`: seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look
+      at the clock between two iterations);
+    - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
+    - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
+    - `threads`: threads of linear algebra and of the backend; by default the environment variable ``DUALMECH_THREADS``,
+      else one. After a solve with one thread, a process can be forked; after a solve with more, forked children may use
+      one thread only, while spawned children, and those of a fork server, are free;
+    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
+
+    Returns `Solution`: with ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
+    proven, the backend's own words, and an `UncertifiedWarning`.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> answer = reference.solve(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> answer.status.name, round(answer.objective, 5), answer.solver
+    ('CERTIFIED', 1.33333, 'reference:CLARABEL:schur')
+    """
+    family = _programs(problem, "solves")
+    with blas_threads(threads), verbosely(verbose, program_name(problem, **options)):
+        answer = family.solve(problem, **options)
+    return warn_if_uncertified(answer)
+
+
+def program_name(
+    problem: AnyProblem, *, backend: str | Solver = "CLARABEL", formulation: str | None = None, **_: Any
+) -> str:
+    """Return the run that `solve` would make: the backend, and the formulation where there is one program.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import reference
+    >>> reference.program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    'CLARABEL: schur'
+    """
+    name = backends.said_name(backend)
+    family = _formulations(problem, streams=False)
+    if family is not None:
+        return f"{name}: {family.formulation_name(problem, formulation)}"
+    return name
+
+
+def _programs(problem: object, verb: str = "states") -> Any:
+    """Return the programs of a problem's family: to formulate, to solve, and in formulas.
+
+    Raises `InputTypeError` for a problem that the layer does not state, or, with `verb` "solves", does not solve.
+    """
+    place = FAMILIES.get(type(problem).__name__) if isinstance(problem, Problem | RefinementStage) else None
+    family = pkgutil.resolve_name(place) if isinstance(place, str) else place
+    if family is None or verb == "solves" and isinstance(family, Formulations) and family.scale is None:
+        known = ", ".join(name for name in FAMILIES if verb == "states" or name != "RefinementStage")
+        raise InputTypeError(
+            f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
+        )
+    return family
+
+
+def _formulations(problem: object, streams: bool = True) -> Formulations | None:
+    """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
+    family = _programs(problem)
+    if family is geometries:
+        return geometries.formulations(problem, streams)
+    return family if isinstance(family, Formulations) else None
