@@ -222,8 +222,8 @@ def program_name(
     Examples
     --------
     >>> import dualmech as dm
-    >>> from dualmech import reference
-    >>> reference.program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
+    >>> from dualmech.reference.solving import program_name
+    >>> program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
     'CLARABEL: schur'
     """
     name = backends.said_name(backend)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import points
@@ -108,7 +108,10 @@ class MasterEquations:
         rest = rest * self.scale * self.scale[:, None]
         # The costs' own part is negative: the subtraction keeps it so, however little rounding leaves of it.
         rest[np.diag_indices(count)] -= EPS
-        self.rest = scipy.linalg.lu_factor(rest, check_finite=False)
+        factors, pivots, zero = lapack.dgetrf(rest)
+        if zero:
+            raise np.linalg.LinAlgError(f"the equations of the costs are singular at unknown {zero - 1}")
+        self.rest = factors, pivots
 
     def change(self, wanted: Array, wanted_spare: Array, passes: int = REFINEMENTS) -> Change:
         """Return the step after which, to first order, all equations hold and the products are the wanted ones.

@@ -419,3 +419,20 @@ def test_descent_tells_its_progress_in_the_units_of_the_answer(criterion: str, m
     problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0, criterion)
     answer = fast.solve(problem, method=method(iterations=40), tol=1.0)
     assert answer.history[-1].objective == pytest.approx(answer.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("criterion", ["average", "worst"])
+def test_singular_equations_end_a_run_without_a_word_of_scipy(criterion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old kernel leaves a pivot of exactly 0 (random problems 1040 and 3841), of which SciPy only warns."""
+    factorise, calls = columns.lapack.dgetrf, 0
+
+    def singular(matrix: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        factors, pivots, _ = factorise(matrix)
+        return factors, pivots, int(calls >= 6)
+
+    monkeypatch.setattr(columns.lapack, "dgetrf", singular)
+    with without_warnings():
+        answer = fast.solve(dm.LocalStrategy(dm.workloads.prefix(3), 1.0, criterion=criterion), tol=1e-9)
+    assert calls >= 6 and answer.certificate.feasible and answer.gap < 1
