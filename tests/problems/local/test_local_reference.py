@@ -108,7 +108,8 @@ class TestBothLayers:
             workloads += [dm.workloads.marginals(CUBE, ways=2), dm.Workload(parity(3))]
         for workload in workloads:
             problem = dm.LocalStrategy(workload, epsilon, criterion)
-            stated, quick = reference.solve(problem, tol=1e-6), fast.solve(problem)
+            stated = reference.solve(problem, tol=1e-6 if criterion == "average" else None)  # the layer's own is looser
+            quick = fast.solve(problem)
             assert stated.status is quick.status is dm.Status.CERTIFIED and meet(stated, quick)
 
 
