@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmech.verified import Enclosure, inverse_near_identity, spectral_norm
+from dualmech.verified import Enclosure, exactly_independent, inverse_near_identity, spectral_norm
 
 
 def exact(matrix: Enclosure) -> np.ndarray:
@@ -68,3 +68,11 @@ def test_the_bound_of_a_norm_is_one_for_entries_of_any_size(exponent: int, shape
         assert bound**2 <= Fraction(entry + 1e-322) ** 2 * shape[0] * shape[1] * Fraction(1 + 1e-8)
         assert Fraction(entry) <= Fraction(spectral_norm(np.eye(*shape) * entry)) <= Fraction(entry + 1e-322) * 2
     assert spectral_norm(np.zeros(shape)) == 0
+
+
+@given(columns=st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=1, max_size=6))
+def test_columns_are_chosen_where_the_rank_rises(columns: list[list[int]]) -> None:
+    matrix = np.array(columns, dtype=np.float64).T
+    ranks = [0, *(np.linalg.matrix_rank(matrix[:, :count]) for count in range(1, len(columns) + 1))]
+    rises = [place for place in range(len(columns)) if ranks[place + 1] > ranks[place]]
+    assert exactly_independent(matrix) == rises
