@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -47,8 +48,6 @@ class Solution(Displayed, Generic[Dual, Made]):
         How the answer was found. The fast layer counts eigendecompositions.
     history : History
         The solver's news, step by step: ``history.gap`` and the other fields of `Progress` are arrays.
-    metadata : mapping
-        What goes with the answer into its file and concerns no solver, by name: the terms of a plan.
 
     Examples
     --------
@@ -69,13 +68,18 @@ class Solution(Displayed, Generic[Dual, Made]):
     seconds: float
     solver: str
     history: History
-    metadata: Mapping[str, Any]
+    _metadata: tuple[tuple[str, Any], ...]
     _mechanism: Any  # None until a user asks for the mechanism
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InputTypeError(
             "a Solution is made by a solver or by dualmech.judged(problem, primal, dual), which have it judged"
         )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The terms of a plan by name, which nobody can change."""
+        return MappingProxyType(dict(self._metadata))
 
     @property
     def objective(self) -> float:
@@ -244,7 +248,7 @@ def judged_solution(
         seconds=seconds,
         solver=solver,
         history=History(history),
-        metadata=metadata or {},
+        _metadata=tuple((metadata or {}).items()),
         _mechanism=None,
     )
 
@@ -256,9 +260,11 @@ def _made(**parts: object) -> Solution:
     return solution
 
 
-def retold(answer: Solution, **changes: object) -> Solution:
+def retold(answer: Solution, metadata: Mapping[str, Any] | None = None, **changes: object) -> Solution:
     """Return the same answer with other words on it: tolerance and status, message, solver, metadata."""
     parts = {part.name: getattr(answer, part.name) for part in fields(answer)}
+    if metadata is not None:
+        parts["_metadata"] = tuple(metadata.items())
     return _made(**parts | changes)
 
 

@@ -94,9 +94,7 @@ def unpack_answer(arrays: Given) -> Answer:
     or arrays that do not fit together.
     """
     name = str(required_array(arrays, "problem"))
-    kind = problem_class(name)
-    if kind is None:
-        kind = problem_classes()[validate.choice([*problem_classes()], problem=name)]
+    kind = problem_class(name) or problem_classes()[validate.choice([*problem_classes()], problem=name)]
     problem, weights = _rebuild_problem(kind, arrays), kind.dual_type
     primal = required_value(unpack(arrays, "primal"), "primal")
     dual = required_value(unpack(arrays, "dual", KINDS | {weights.__name__: weights}), "dual")
@@ -460,10 +458,11 @@ def _single(arrays: Arrays, name: str, default: float) -> Any:
 
 def _metadata(arrays: Arrays) -> dict[str, Any]:
     """Return the terms of a plan by name, where a file has them."""
-    if arrays.get("asked.kind", "PlanTerms") != "PlanTerms":
-        raise InvalidInputError(f"asked must be of the kind PlanTerms, got {str(arrays['asked.kind'])!r}")
     terms = unpack(arrays, "asked")
-    return {} if terms is None else dict(terms.metadata)
+    if terms is None:
+        return {}
+    kind: Any = _maker(KINDS["PlanTerms"])
+    return dict(validate.instance(kind, asked=terms).metadata)
 
 
 def load_mechanism(path: FilePath) -> GaussianPrivacy | LocalMechanism:

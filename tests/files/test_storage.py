@@ -98,6 +98,9 @@ class TestLyingFiles:
             ({"problem": "Riddle"}, "Riddle"),
             ({"tol": np.inf}, "tol"),
             ({"tol": -1.0}, "tol"),
+            ({"asked": 3.0}, "asked must be a PlanTerms of dualmech, got float"),
+            ({"asked.kind": "Relaxation"}, "asked"),
+            ({"asked.kind": "PlanTerms", "asked.rho": "much"}, "rho"),
         )
         whole = path.read_bytes()
         for changes, words in cases:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import pickle
 import re
 import warnings
 from dataclasses import dataclass, replace
@@ -201,6 +202,17 @@ def test_every_status_says_what_to_do() -> None:
 def test_a_resolution_below_zero_certifies_nothing() -> None:
     judged = dm.Certificate.of(objective=1.0, lower_bound=1.0, violation=0.0, resolution=-0.5)
     assert judged.resolution == float("inf") and not judged.certifies(1.0)
+
+
+def test_nobody_changes_what_an_answer_keeps_of_a_plan() -> None:
+    answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
+    stated = {"rho": "1/2"}
+    planned = retold(answer, metadata=stated)
+    stated["rho"] = "1/1000"
+    assert planned.metadata == {"rho": "1/2"} and not answer.metadata
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        planned.metadata["rho"] = "1/1000"  # type: ignore[index]
+    assert pickle.loads(pickle.dumps(planned)).metadata == retold(planned, message="said").metadata == {"rho": "1/2"}
 
 
 class TestJudged:
