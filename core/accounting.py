@@ -314,7 +314,7 @@ def variance_from_margin(margin: object, z: float = CENSUS_Z) -> Any:
     >>> variance_from_margin([1.645, 3.29]).round(6)
     array([1., 4.])
     """
-    margins = validate.as_mapping(margin, "margin")
+    margins = validate.as_mapping(margin=margin)
     if isinstance(margins, Mapping):
         return {name: float(variance_from_margin(margin, z)) for name, margin in margins.items()}
     values, quantile = validate.positive(margin=margins), validate.positive_number(z=z)

@@ -423,12 +423,13 @@ def shown(value: object) -> str:
     return "too long to show"
 
 
-def as_mapping(values: Any, name: str) -> Any:
+def as_mapping(**named: Any) -> Any:
     """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
 
     A Series whose index only counts from 0, as one that was given no names, is taken by position. So is a DataFrame
     of one column. Lists of different lengths in one another, which are no array, are refused.
     """
+    name, values = _one(named)
     if isinstance(values, list | tuple):
         try:
             np.ndim(values)

@@ -16,7 +16,7 @@ from dualmech.linalg import EPS
 from dualmech.mechanisms.costs import LEAST_TOLD
 from dualmech.publishing.asking import MOST
 from dualmech.publishing.attributes import Attribute
-from dualmech.publishing.schema import attributes_of
+from dualmech.publishing.schema import attribute_at
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -173,9 +173,9 @@ def _asked(released: Publication, table: str) -> tuple[Domain, dict[int, Queries
 
 def _ratios(kind: str, domain: Domain, queries: Mapping[int, Queries], last: int) -> Ratios | None:
     if kind == SHARE:
-        return _shares(attributes_of(domain)[last], last, queries[last])
+        return _shares(attribute_at(domain, last), last, queries[last])
     for axis, query in queries.items():
-        ratios = None if query is None else _mean(attributes_of(domain)[axis], axis, query)
+        ratios = None if query is None else _mean(attribute_at(domain, axis), axis, query)
         if ratios is not None:
             return ratios
     return None
@@ -212,7 +212,7 @@ def _mean(attribute: Attribute, axis: int, query: Workload) -> Ratios | None:
 def _sums(domain: Domain, queries: Mapping[int, Queries], share: float) -> Sums | None:
     """Return the running sums of the attribute whose prefixes a table asks, if any."""
     for axis, query in queries.items():
-        attribute = attributes_of(domain)[axis]
+        attribute = attribute_at(domain, axis)
         if query is not None and 1 < query.shape[0] == attribute.values <= MOST:
             rows = np.tril(np.ones((attribute.values, attribute.size)))
             if np.array_equal(query.dense(), rows):
@@ -332,7 +332,7 @@ def _quantiles(
     holds for all at once by Šidák's inequality, it is none before the first that may be, nor after the first that must.
     """
     domain, _ = _asked(released, table)
-    attribute, values = attributes_of(domain)[sums.axis], len(sums.less_share)
+    attribute, values = attribute_at(domain, sums.axis), len(sums.less_share)
     estimates = _along(released, table, sums.axis)
     differences = (estimates - sums.share * estimates[-1]).reshape(values, -1)
     band = normal_quantile(level_of(quantile), values)

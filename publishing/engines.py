@@ -22,7 +22,7 @@ from dualmech.files import csv
 from dualmech.files.reading import errors_naming
 from dualmech.publishing.attributes import Attribute, is_missing, text_of
 from dualmech.publishing.persons import Bound, require_exact_ids, told
-from dualmech.publishing.schema import attributes_of
+from dualmech.publishing.schema import attribute_at, attributes_of
 from dualmech.validate import Array, composed
 from dualmech.workloads.domain import Axes, Domain
 from dualmech.workloads.marginal import cells_of
@@ -190,7 +190,7 @@ class Engine:
         names = [*map(_named, axes), *([PERSON] if records.persons else [])]
         groups = self._collected(lambda: frame.group_by(*names).agg(size.alias(SIZE)).head(GROUPS + 1))
         if len(groups) > GROUPS:
-            columns = [attributes_of(domain)[axis].source for axis in axes]
+            columns = [attribute_at(domain, axis).source for axis in axes]
             shown = " and ".join(map(repr, [*columns, *([records.persons.person] if records.persons else [])]))
             raise InvalidInputError(
                 f"{self.where}: {shown} have more than {GROUPS} distinct values together: select fewer, as text that "
@@ -204,7 +204,7 @@ class Engine:
             wrong = np.flatnonzero(codes[axis] < 0)
             if len(wrong):
                 worst = wrong[np.argmax(counts[wrong])]
-                self._refuse(attributes_of(domain)[axis], keys[axis], values[worst])
+                self._refuse(attribute_at(domain, axis), keys[axis], values[worst])
         self._require_possible(domain, codes, counts)
         if records.persons is None:
             return codes, counts
@@ -420,8 +420,8 @@ def not_whole(name: str, value: object) -> str:
 
 def impossible_text(domain: Domain, together: Iterable[int], codes: Mapping[int, int]) -> str:
     """Say that no record has values together."""
-    known = attributes_of(domain)
-    words = " and ".join(f"{domain.names[axis]!r} = {known[axis].label(codes[axis])}" for axis in together)
+    labels = {axis: attribute_at(domain, axis).label(codes[axis]) for axis in together}
+    words = " and ".join(f"{domain.names[axis]!r} = {label}" for axis, label in labels.items())
     return f"no record has {words} together, as the schema says (never)"
 
 

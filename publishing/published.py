@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
 from dualmech.publishing.attributes import Attribute
-from dualmech.publishing.schema import attributes_of
+from dualmech.publishing.schema import attribute_at
 from dualmech.workloads.base import Workload
 from dualmech.workloads.circle import CircularWorkload
 from dualmech.workloads.domain import Domain
@@ -76,7 +76,7 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
     for row, table in zip(rows, tabular.product_tables, strict=True):
         sides, keys = dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
         for axis, question in table.queries:
-            side, (labels, ends) = domain.names[axis], entries(attributes_of(domain)[axis], question)
+            side, (labels, ends) = domain.names[axis], entries(attribute_at(domain, axis), question)
             _require_distinct(table.name, side, labels)
             sides[side] = labels
             if any(any(pair) and pair != (label, label) for pair, label in zip(ends, labels, strict=bool(ends))):
@@ -177,7 +177,7 @@ def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
     """Return a table for each group of queries, in the order of their first ones."""
     domain = workload.domain
     names = (
-        entries(attributes_of(domain)[0], workload)[0]
+        entries(attribute_at(domain, 0), workload)[0]
         if domain is not None and len(domain.names) == 1
         else [*workload.names]
     )

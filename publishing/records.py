@@ -24,7 +24,7 @@ from dualmech.publishing import engines
 from dualmech.publishing.attributes import LARGEST_CODE, Attribute, text_of
 from dualmech.publishing.engines import codes_of, listed
 from dualmech.publishing.persons import Bound, Report, quiet, require_exact_ids, told
-from dualmech.publishing.schema import Schema, attributes_of
+from dualmech.publishing.schema import Schema, attribute_at, attributes_of
 from dualmech.validate import Array, compared, composed
 from dualmech.workloads.base import Workload, column_names
 from dualmech.workloads.domain import Domain
@@ -397,7 +397,7 @@ def _checked(numbers: Array, domain: Domain) -> Codes:
     wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
     if len(wrong):
         record, axis = wrong[0]
-        words = attributes_of(domain)[int(axis)].refused(float(numbers[axis, record]))
+        words = attribute_at(domain, int(axis)).refused(float(numbers[axis, record]))
         raise InvalidInputError(f"records: record {record + 1}: {words}")
     return numbers.astype(np.int64)
 

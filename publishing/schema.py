@@ -219,7 +219,12 @@ class Schema(Domain):
 
 def attributes_of(domain: Domain) -> tuple[Attribute, ...]:
     """Return what the values of each attribute are: without a schema, the codes themselves."""
-    return domain.attributes if isinstance(domain, Schema) else tuple(Attribute(*pair) for pair in domain.sizes)
+    return tuple(attribute_at(domain, axis) for axis in range(len(domain.names)))
+
+
+def attribute_at(domain: Domain, axis: int) -> Attribute:
+    """Return what the values of one attribute are, by its position."""
+    return domain.attributes[axis] if isinstance(domain, Schema) else Attribute(*domain.sizes[axis])
 
 
 def attribute_of(name: str, spec: object) -> Attribute:

@@ -25,7 +25,7 @@ from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms, as_plan, table_name
 from dualmech.publishing.published import counts_nobody
 from dualmech.publishing.records import Records
-from dualmech.publishing.schema import Schema, attributes_of
+from dualmech.publishing.schema import Schema
 from dualmech.solution import Solution, require_solution
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.unions import Table, UnionWorkload
@@ -348,7 +348,7 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
     queries = {}
     for attribute, query in by_attribute.items():
         (axis,) = schema.axes([attribute])
-        queries[axis] = asked_of(attributes_of(schema)[axis], query, alone)
+        queries[axis] = asked_of(schema.attribute(axis), query, alone)
     kind = "variance" if "variance" in table else "margin"
     limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
     if limit and kind == "margin":

@@ -25,7 +25,7 @@ from dualmech.publishing.attributes import Attribute, Grouping
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
 from dualmech.publishing.promises import promises
-from dualmech.publishing.schema import Schema, attributes_of
+from dualmech.publishing.schema import Schema, attribute_at
 from dualmech.publishing.specification import Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
@@ -243,7 +243,7 @@ def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
     """Say which values each attribute has, where records hold them, and what sums and groupings count."""
     lines: list[tuple[str, Sequence[str]]] = []
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
-        known = attributes_of(domain)[axis]
+        known = attribute_at(domain, axis)
         shown = _listed([known.label(code) for code in range(min(size, FIRST))], size, known.label(size - 1))
         column = f"; column {known.source}" if known.source != name else ""
         absent = f"; missing where records hold {' or '.join(map(repr, known.missing))}" if known.missing else ""

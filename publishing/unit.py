@@ -13,7 +13,7 @@ from dualmech.errors import InvalidInputError, printable
 from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, MANY, Contributions, Relation
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.records import Records
-from dualmech.publishing.schema import attributes_of
+from dualmech.publishing.schema import attribute_at
 from dualmech.workloads.domain import Domain
 
 RECORD, PERSON = "record", "person"
@@ -201,7 +201,7 @@ def _binning(domain: Domain | None, name: str) -> str:
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])
-    attribute = attributes_of(domain)[axis]
+    attribute = attribute_at(domain, axis)
     values = {key: value for key, value in attribute.as_spec().items() if key != "groups"} | {
         "column": attribute.source
     }

@@ -264,5 +264,5 @@ def as_frame(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
     try:
         pandas: Any = importlib.import_module("pandas")
     except ImportError as error:
-        raise BackendError("a frame needs pandas: pip install pandas; write() does without") from error
+        raise BackendError("a table as a frame needs pandas: pip install pandas") from error
     return pandas.DataFrame(list(rows), columns=list(heading))

@@ -59,7 +59,7 @@ def choose(
         neighbours, such as ``replace``.
     """
     checked = check_workload(workload)
-    values = validate.as_mapping(values, name)
+    values = validate.as_mapping(**{name: values})
     if not isinstance(geometry, str):
         if basis is not None or neighbours is not None:
             raise InvalidInputError("the geometry that is given has a basis and neighbours; leave both out")

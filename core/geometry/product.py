@@ -294,7 +294,7 @@ def _shares(workload: ProductWorkload, values: object, name: str) -> PerFactor:
 
 
 def _factor_offer(request: Request, factor: Workload, values: object) -> Offer:
-    posed = replace(request, workload=factor, values=validate.as_mapping(values, request.name), named=True)
+    posed = replace(request, workload=factor, values=validate.as_mapping(**{request.name: values}), named=True)
     geometry: type[Geometry] = Blocks if isinstance(factor, MarginalWorkload) else Dense
     offer = geometry.offer(posed)
     assert offer is not None

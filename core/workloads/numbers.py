@@ -52,7 +52,7 @@ def by_table(values: object, name: str, domain: Domain, tables: Sequence[Axes], 
     Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, of another count, a table that
     is not named, is named twice, or is not in the workload.
     """
-    values = validate.as_mapping(values, name)
+    values = validate.as_mapping(**{name: values})
     if not isinstance(values, Mapping):
         return validate.per_item(len(tables), **{name: values})
     keys = {*names, *tables, *(len(axes) for axes in tables)}

@@ -20,7 +20,7 @@ from dualmech.immutable import freeze
 from dualmech.publishing.fitting.cliques import LARGEST_CLIQUE, CliqueTables
 from dualmech.publishing.fitting.nearest import NoisyTables
 from dualmech.publishing.published import PublishedTable
-from dualmech.publishing.schema import attributes_of
+from dualmech.publishing.schema import attribute_at
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain, count_text
 
@@ -276,7 +276,7 @@ class FittedTables:
 
     def _labelled(self) -> Iterator[tuple[str, ...]]:
         codes = self.records()
-        labels = [attributes_of(self._domain)[axis] for axis in self._axes]
+        labels = [attribute_at(self._domain, axis) for axis in self._axes]
         columns = [[attribute.label(code) for code in range(attribute.size)] for attribute in labels]
         return (tuple(column[code] for column, code in zip(columns, record, strict=True)) for record in codes.tolist())
 
