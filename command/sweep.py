@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from dualmech.watching import passing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dualmech.command.request import Request
     from dualmech.solution import Solution
@@ -20,8 +21,6 @@ KEYS = {
     **{name: name for name in ("targets", "rho", "neighbours", "t1", "time_limit")},
 }
 """The keys of a grid, and the argument of a run that each one's values are for."""
-
-SIZE, SEED = "{size}", "{seed}"  # in the text of a workload
 
 
 def sweep(
@@ -58,41 +57,69 @@ def read_grid(path: str) -> list[dict[str, Any]]:
     """Return the runs that a TOML file states, each once; files that it names are looked for in its folder.
 
     A run has what its family, workload and layer take: sizes and seeds stand for ``{size}`` and ``{seed}``.
-    Raises `FileFormatError` for a file that cannot be read, an unknown key or a value that is not allowed.
+    Raises `FileFormatError` for a file that cannot be read, an unknown key, a value that is not allowed, a key without
+    values or that no run has a use for, more runs than are taken.
     """
-    from itertools import product
-
     from dualmech.errors import InvalidInputError, did_you_mean
     from dualmech.files.reading import errors_naming, read_toml
+    from dualmech.studies.sweep import combinations
 
     stated = read_toml(path)
     with errors_naming(path):
         for name in stated:
             if name not in KEYS:
                 raise InvalidInputError(f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}")
-        if not stated.get("workloads"):
+        if "workloads" not in stated:
             raise InvalidInputError('workloads must be given, such as workloads = ["prefix:{size}"]')
-        values = [value if isinstance(value, list) else [value] for value in (stated.get(key) for key in KEYS)]
-        combinations = (dict(zip(KEYS.values(), chosen, strict=True)) for chosen in product(*values))
-        return [dict(run) for run in dict.fromkeys(tuple(_placed(run, path).items()) for run in combinations)]
+        values = {argument: _values(name, stated.get(name)) for name, argument in KEYS.items()}
+        runs = [dict(run) for run in dict.fromkeys(tuple(_placed(run, path).items()) for run in combinations(values))]
+        for name in stated:
+            if all(run[KEYS[name]] is None for run in runs):
+                raise InvalidInputError(f"{name} must be for a family, workload or layer of the grid; none has a use")
+        return runs
+
+
+def _values(name: str, value: object) -> list[Any]:
+    """Return the values of a key, checked one by one; None where the key is left out."""
+    from dualmech import validate
+    from dualmech.crosscheck.families import POSED, Layer
+    from dualmech.errors import InvalidInputError
+
+    checks: dict[str, Callable[..., Any]] = {
+        "families": partial(validate.choice, [family.name for family in POSED]),
+        "layers": partial(validate.choice, [layer.value for layer in Layer]),
+        "seeds": partial(validate.index, 2**63),
+        **dict.fromkeys(("workloads", "neighbours", "backends"), validate.text),
+        **dict.fromkeys(("tolerances", "time_limit", "t1"), validate.positive_number),
+        "sizes": validate.size,
+    }
+    if value is None:
+        return [None]
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise InvalidInputError(f"{name} must hold a value, or be left out, got none")
+    for one in values if name in checks else ():
+        checks[name](**{name: one})
+    return values
 
 
 def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a run with what it has no use for left out, its sizes and files in place; refused as the command is."""
+    """Return a run without what it has no use for, its sizes and files in place; refused as the command is."""
     from pathlib import Path
 
-    from dualmech import files, validate
+    from dualmech import files
     from dualmech.crosscheck.families import POSED, Layer
+    from dualmech.errors import InvalidInputError
     from dualmech.workloads.names import is_named
 
     run |= {"problem": run["problem"] or "fitness", "layer": run["layer"] or "fast"}
-    validate.choice([layer.value for layer in Layer], layers=run["layer"])
-    options = {family.name: family.options for family in POSED}
-    taken = options[validate.choice([*options], families=run["problem"])]
-    pattern = validate.text(workloads=run["workload"])
-    run["workload"] = pattern.replace(SIZE, str(run["size"])).replace(SEED, str(run["seed"]))
+    pattern = run["workload"]
     for name in ("size", "seed"):
+        if f"{{{name}}}" in pattern and run[name] is None:
+            raise InvalidInputError(f"{name}s must be given: {{{name}}} stands for it")
         run[name] = run[name] if f"{{{name}}}" in pattern else None
+        run["workload"] = run["workload"].replace(f"{{{name}}}", str(run[name]))
+    (taken,) = (family.options for family in POSED if family.name == run["problem"])
     for name in ("targets", "rho", "t1"):
         run[name] = run[name] if name in taken else None
     run["backend"] = run["backend"] if run["layer"] == Layer.REFERENCE else None

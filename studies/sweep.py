@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
 from dualmech import Solution, errors, validate
+from dualmech.crosscheck.processes import computed
 from dualmech.files.csv import as_frame
 from dualmech.watching import without_warnings
 
@@ -16,17 +19,19 @@ Row: TypeAlias = dict[str, Any]
 RESULTS = ("status", "lower", "upper", "gap", "steps", "seconds", "message")
 """The columns of a table behind those of the grid."""
 
+MAX_RUNS = 100_000
+
 SOLVERS = ("layer", "backend", "method", "tol", "time_limit")
 """Names that say how a problem is solved: rows that differ in these alone are of one problem."""
 
 
-def sweep(solve: Callable[..., Solution], grid: Mapping[str, Sequence[Any]], jobs: int = 1) -> Any:
+def sweep(solve: Callable[..., Solution], grid: Mapping[str, Sequence[Any]], jobs: int | None = 1) -> Any:
     """Solve every combination of the values of a grid; return a DataFrame with a row for each.
 
     Its columns are the names of the grid, then `RESULTS`: how the solver ended, the proven interval of the optimum, the
     relative gap, the solver's steps, wall seconds, and its message. An error of one run is the row's message.
-    Raises `InvalidInputError` or `InputTypeError` for no function, an empty grid, a name of `RESULTS`; `BackendError`
-    without pandas.
+    Raises `InvalidInputError` or `InputTypeError` for no function, an empty grid, one of more than `MAX_RUNS`
+    combinations, a name of `RESULTS`; `BackendError` without pandas; all before anything is solved.
 
     Parameters
     ----------
@@ -35,9 +40,9 @@ def sweep(solve: Callable[..., Solution], grid: Mapping[str, Sequence[Any]], job
         that a sweep which was ended goes on: ``sweep(memory.cache(solve), grid)``.
     grid : mapping of names to sequences
         The values of each argument.
-    jobs : int, default 1
-        Runs at a time, each in a process of its own. Another backend of joblib is taken where one is configured:
-        ``with joblib.parallel_config(backend="dask"): …`` runs on the workers of a Dask cluster.
+    jobs : int or None, default 1
+        Runs at a time, in processes of their own; None for the backend and the number that ``joblib.parallel_config``
+        sets, such as the workers of a Dask cluster.
 
     Examples
     --------
@@ -60,17 +65,26 @@ def sweep(solve: Callable[..., Solution], grid: Mapping[str, Sequence[Any]], job
             raise errors.InvalidInputError(f"grid must have values for names other than {', '.join(RESULTS)}: {name!r}")
     if not axes:
         raise errors.InvalidInputError("grid must name an argument of solve, got none")
-    stated = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    columns = [*axes, *RESULTS]
-    return as_frame(columns, [[row[name] for name in columns] for row in rows(solve, stated, jobs)])
+    columns, runs = [*axes, *RESULTS], combinations(axes)
+    as_frame(columns, [])  # without pandas nothing is solved
+    return as_frame(columns, [[row[name] for name in columns] for row in rows(solve, runs, jobs)])
 
 
-def rows(solve: Callable[..., Solution], runs: Iterable[Row], jobs: int = 1) -> Iterator[Row]:
-    """Yield the row of each run, in order, `jobs` at a time."""
+def combinations(axes: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """Return the product of the values of all names; refused beyond `MAX_RUNS`."""
+    if (count := math.prod(map(len, axes.values()))) > MAX_RUNS:
+        raise errors.InvalidInputError(f"the grid has {count} combinations, more than are run (limit {MAX_RUNS})")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def rows(solve: Callable[..., Solution], runs: Sequence[Row], jobs: int | None = 1) -> Iterator[Row]:
+    """Yield the row of each run, in order, `jobs` at a time; None as joblib is configured."""
+    tasks = [partial(_row, solve, run) for run in runs]
+    if jobs is not None:
+        return computed(tasks, validate.size(jobs=jobs))
     from joblib import Parallel, delayed
 
-    pool = Parallel(n_jobs=validate.size(jobs=jobs), return_as="generator", batch_size=1)
-    return iter(pool(delayed(_row)(solve, run) for run in runs))
+    return iter(Parallel(return_as="generator", batch_size=1)(delayed(task)() for task in tasks))
 
 
 def _row(solve: Callable[..., Solution], run: Row) -> Row:
@@ -91,10 +105,13 @@ def _row(solve: Callable[..., Solution], run: Row) -> Row:
 
 def disagreements(table: Iterable[Row]) -> list[tuple[Row, Row]]:
     """Return pairs of rows of one problem with disjoint intervals: one of the two certificates is wrong."""
-    problems: dict[tuple[object, ...], list[Row]] = {}
+    from joblib import hash as digest  # values of a grid may be arrays
+
+    problems: dict[str, list[Row]] = {}
     for row in table:
         if row["lower"] is not None and row["lower"] == row["lower"]:
-            problems.setdefault(tuple(row[name] for name in row if name not in (*RESULTS, *SOLVERS)), []).append(row)
+            problem = {name: value for name, value in row.items() if name not in (*RESULTS, *SOLVERS)}
+            problems.setdefault(digest(problem), []).append(row)
     ends = (
         (max(same, key=lambda row: row["lower"]), min(same, key=lambda row: row["upper"])) for same in problems.values()
     )

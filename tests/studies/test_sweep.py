@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commanded import run
 
@@ -71,12 +74,37 @@ def test_disjoint_intervals_of_one_problem_disagree() -> None:
     assert disagreements([row, other | {"lower": None, "upper": None}]) == []
 
 
+def test_values_may_be_arrays() -> None:
+    row = {"targets": np.arange(3.0), "layer": "fast", "lower": 1.0, "upper": 1.1}
+    other = row | {"targets": np.arange(3.0), "layer": "reference", "lower": 1.2, "upper": 1.3}
+    assert len(disagreements([row, other])) == 1 and not disagreements([row, other | {"targets": np.ones(3)}])
+
+
+def test_the_configured_backend_of_joblib_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    joblib, threads = pytest.importorskip("joblib"), set[str]()
+
+    def noted(size: int) -> dm.Solution:
+        threads.add(threading.current_thread().name)
+        return unsolved(size)
+
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        table = sweep(noted, {"size": [2, 4, 5, 6]}, jobs=None)
+    assert table["status"].tolist() == ["CERTIFIED"] * 4 and "MainThread" not in threads
+
+
+def test_nothing_is_solved_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(dm.errors.BackendError, match="needs pandas"):
+        sweep(lambda size: pytest.fail("solved"), {"size": [2]})
+
+
 @pytest.mark.parametrize(
     ("grid", "told"),
     [
         ({}, "grid must name an argument"),
         ({"size": []}, "grid must have values"),
         ({"gap": [1]}, "names other than"),
+        ({"size": range(100_001)}, "100001 combinations"),
     ],
 )
 def test_grids_that_state_no_run(grid: dict[str, list[Any]], told: str) -> None:
@@ -133,6 +161,16 @@ class TestCommand:
             ('workloads = "prefix:4"\nlayers = "slow"', "layers must be one of"),
             ('workloads = "prefix:4"\nrho = 0', "rho must be positive"),
             ('workloads = "prefix:4"\nrho = "1/0"', "rho must be"),
+            ('workloads = "prefix:4"\ntolerances = [1e-4, -1]', "tolerances must be positive"),
+            ('workloads = "prefix:4"\ntargets = []', "targets must hold a value"),
+            ('workloads = "prefix:{size}"', r"sizes must be given: \{size\} stands for it"),
+            ('workloads = "prefix:4"\nsizes = [4]', "sizes must be for .* none has a use"),
+            ('workloads = "prefix:4"\nbackends = "SCS"', "backends must be for .* none has a use"),
+            ('families = "variance"\nworkloads = "prefix:4"\ntargets = 2', "targets must be for"),
+            (
+                f"workloads = 'prefix:{{seed}}'\nseeds = {[*range(1001)]}\ntargets = {[*range(1, 101)]}",
+                "100100 combinations",
+            ),
         ],
     )
     def test_grids_that_are_refused(self, text: str, told: str, tmp_path: Path) -> None:
