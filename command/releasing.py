@@ -179,7 +179,7 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
 
     Raises `UsageError` where there are more or fewer paths than that takes.
     """
-    from dualmech.publishing.engines import of_query
+    from dualmech.publishing.sources import of_query
 
     if sql is None and database is not None:
         raise UsageError("--database is where the query of --sql looks; give --sql as well")

@@ -7,10 +7,10 @@ import datetime
 import math
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,6 @@ BETWEEN = ".."  # as in ``18..64``
 
 VALUES, PREFIXES, RANGES, TOTAL, SUM = WORDS = ("values", "prefixes", "ranges", "total", "sum")
 """What may be asked of every attribute; beside them stand the names of its groupings."""
-
-Pick = Callable[[Any, Any, Any], Any]
-"""A condition, and what stands where it holds and where not."""
 
 Grouping = Mapping[str, Sequence[int]]
 """The codes of the values in each group, by its name."""
@@ -107,27 +104,6 @@ class Attribute:
     def by_day(self) -> bool:
         """Whether of a time the day alone counts."""
         return False
-
-    @property
-    def whole_only(self) -> bool:
-        """Whether numbers must be whole."""
-        return True
-
-    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any] | None:
-        """Return which numbers x are within the ends, and their codes, as expressions; None of what is no number.
-
-        x may be an array, or a column of an engine; `pick` is what `numpy.where` is for arrays. None in place of the
-        first means that all finite numbers are.
-
-        Examples
-        --------
-        >>> from dualmech.publishing.schema import attribute_of
-        >>> hours = attribute_of("hours", {"bins": [0, 20, 40]})
-        >>> within, codes = hours.place_numbers(np.array([0.0, 20.0, 40.0, 41.0]), np.where)
-        >>> within.tolist(), codes[:3].tolist()
-        ([True, True, True, False], [0, 1, 1])
-        """
-        return (x >= 0) & (x <= min(self.values - 1, LARGEST_CODE)), x
 
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it; None of one that has no name there, which records may clamp."""
@@ -337,9 +313,6 @@ class Labelled(Attribute):
     def has_rest(self) -> bool:
         return bool(self.rest)
 
-    def place_numbers(self, x: Any, pick: Pick) -> None:
-        return None
-
     def _code(self, text: str, clamp: bool = False) -> int | None:
         plain = as_label(text)
         code = self._codes.get(plain)
@@ -403,11 +376,6 @@ class WholeNumbers(Attribute):
             return None
         return int(min(max(number, self.first), self.last)) - self.first
 
-    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
-        if not self.clamp:
-            return (x >= self.first) & (x <= self.last), x - self.first
-        return None, pick(x <= self.first, 0, pick(x >= self.last, self.values - 1, x - self.first))
-
     def _label(self, code: int) -> str:
         return str(self.first + code)
 
@@ -442,22 +410,6 @@ class Binned(Attribute):
         if number is None or not (clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
-
-    def place_numbers(self, x: Any, pick: Pick) -> tuple[Any, Any]:
-        def placed(first: int, last: int) -> Any:
-            """Return the bin of a number that is in the bins from first to last."""
-            middle = (first + last + 1) // 2
-            return (
-                first
-                if first == last
-                else pick(x < self.edges[middle], placed(first, middle - 1), placed(middle, last))
-            )
-
-        return None if self.clamp else (x >= self.edges[0]) & (x <= self.edges[-1]), placed(0, self.values - 1)
-
-    @property
-    def whole_only(self) -> bool:
-        return False
 
     @property
     def end(self) -> str:
@@ -546,9 +498,6 @@ class Dated(Attribute):
     @property
     def by_day(self) -> bool:
         return True
-
-    def place_numbers(self, x: Any, pick: Pick) -> None:
-        return None
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         """Return the calendar's groupings of days, months or quarters."""

@@ -21,8 +21,9 @@ from dualmech.errors import BackendError, InputTypeError, InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.tables import LARGEST_TABLE, check_tables, marginal_of
 from dualmech.publishing import records
-from dualmech.publishing.engines import LARGEST_TOTAL, engine_of, require_exact
+from dualmech.publishing.records import LARGEST_TOTAL
 from dualmech.publishing.schema import Schema
+from dualmech.publishing.sources import engine_of
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain
 from dualmech.workloads.marginal import Axes, MarginalWorkload
@@ -440,7 +441,9 @@ def given_tables(source: object, domain: Domain) -> Any:
             raise InvalidInputError(f"records[{axes}] must be of attributes 0 … {len(domain.names) - 1}")
         counts[axes] = whole_counts(**{f"records[{axes}]": table})
         if counts[axes].sum(dtype=np.float64) > LARGEST_TOTAL / 2:  # marginals add counts up as doubles
-            require_exact(f"records[{axes}]", sum(counts[axes].ravel().tolist()))
+            total = sum(counts[axes].ravel().tolist())
+            if total > LARGEST_TOTAL:
+                raise InvalidInputError(records.inexact(f"records[{axes}]", total))
         shape = tuple(domain.shape[axis] for axis in axes)
         if counts[axes].shape != shape:
             raise InvalidInputError(f"records[{axes}] must have shape {shape}, got {counts[axes].shape}")

@@ -1,39 +1,38 @@
-"""Counting records: marginal tables from a file of codes, in one pass and in the memory of the tables alone."""
+"""Counting records into marginal tables: the columns that are read, the codes of their values, the counts."""
 
 from __future__ import annotations
 
-import itertools
-import os
+import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech import files, validate
-from dualmech.errors import FileFormatError, InputTypeError, InvalidInputError, did_you_mean
-from dualmech.files import csv
+from dualmech import validate
+from dualmech.display import counted
+from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.immutable import freeze
 from dualmech.mechanisms.tables import LARGEST_TABLE, maximal_sets
-from dualmech.publishing import engines
-from dualmech.publishing.attributes import LARGEST_CODE, Attribute, text_of
-from dualmech.publishing.engines import codes_of, listed
-from dualmech.publishing.persons import Bound, Report, quiet, require_exact_ids, told
+from dualmech.publishing.attributes import Attribute, is_missing, text_of
+from dualmech.publishing.persons import Bound, Report, quiet, told
 from dualmech.publishing.schema import Schema, attribute_at, attributes_of
+from dualmech.publishing.sources import COUNT, PERSON, Chunk, Column, Key, Source, source_of
 from dualmech.validate import Array, compared, composed
-from dualmech.workloads.base import Workload, column_names
+from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
-from dualmech.workloads.marginal import Axes, MarginalWorkload, check_marginal
+from dualmech.workloads.marginal import Axes, MarginalWorkload, cells_of, check_marginal
 
 __all__ = ["Bound", "Records", "count", "tables"]
 
-BATCH = 256  # records that are read at a time: so few that hardly any lives to see a garbage collection
-CHUNK = 65536  # records that are counted at a time, and distinct texts that are remembered
+MAX_REMEMBERED = 2**18  # distinct values of a column that are remembered
+MIN_ROWS = 65536  # rows that are counted at a time
+MERGED_CELLS = 2**16  # cells up to which several tables come from one group-by
+LARGEST_TOTAL = 2**53  # up to which counts are exact
 
 COUNTS = (
     *("count", "counts", "n", "len", "freq", "freqs", "frequency", "population", "pop", "multiplicity", "replicates"),
@@ -97,65 +96,73 @@ class Records:
         """Return records as they are, or with each row one record."""
         return source if isinstance(source, Records) else cls(source)
 
-    @property
-    def reader(self) -> Reader:
-        """What reads the source."""
-        if isinstance(self.source, str | PathLike):
-            return _reader_of(Path(self.source))
-        return engines.engine_of(self.source) or Rows(self.source)
-
     def check_columns(self, domain: Domain) -> list[str]:
         """Refuse columns that lack an attribute, and counts that are not declared; return those that are not read.
 
         Raises `FileFormatError` or `InvalidInputError` with the attribute or the column. No record is read.
         """
-        return self.reader.unread(self, domain)
+        unread: dict[str, None] = {}
+        for names, refuse in source_of(self.source).headers():
+            try:
+                read = {*self.located(names, domain).values()}
+            except InvalidInputError as error:
+                raise refuse(str(error)) from error
+            unread |= {composed(name.strip()): None for place, name in enumerate(names or ()) if place not in read}
+        return [*unread]
 
     @property
     def names(self) -> list[str] | None:
         """The names of the columns of a frame as they are compared, None where they have none."""
-        reader = self.reader
-        names = reader.names if isinstance(reader, engines.Engine) else column_names(self.source)
+        names, _ = next(source_of(self.source).headers())
         return None if names is None else compared("columns of records", names)
 
-    def unread(self, names: Sequence[str], sources: Sequence[str]) -> list[str]:
-        """Return the columns that are not read; refuse those that lack one, or that seem to be counts.
+    def located(self, written: Sequence[str] | None, domain: Domain) -> dict[str, int]:
+        """Return the position of each column that is read, by its name as names are compared.
 
-        Names are those of `compared`.
+        Refuses columns of which one is absent or comes twice, columns that seem to be counts, and an array without
+        names of columns (None) where they are needed.
         """
+        if written is None:
+            self._require_array(domain)
+            return {}
+        sources = domain.sources
         special = {self.count: "the column of counts"}
         special |= {} if self.persons is None else {self.persons.person: "the column of persons"}
-        wanted = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
         if self.count is not None and self.count in sources:
             raise InvalidInputError(f"count must be a column that is no attribute, got {self.count!r}")
-        left = [name for name in names if name not in wanted]
-        for name in left:
-            plain = name.strip().casefold()
-            if name not in self.ignore and (plain in COUNTS or NUMBERED.fullmatch(plain)):
+        read = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
+        names = [name if name in read else name.strip() for name in compared("columns of records", written)]
+        for name in names:
+            plain = name.casefold()
+            if name not in read and name not in self.ignore and (plain in COUNTS or NUMBERED.fullmatch(plain)):
                 raise InvalidInputError(
                     f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
                     f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
                     f"[{name!r}] leaves it unread and counts each row once; "
                     f"in Python dualmech.records.Records, for a command --count or --ignore"
                 )
-        for name in wanted:
-            called = "the attribute" if name in sources else special[name]
+        for name in read:
+            role = "the attribute" if name in sources else special[name]
             if name not in names:
                 near = did_you_mean(name, names)
-                raise InvalidInputError(f"columns of records must name {called} {name!r}, got {[*names]}{near}")
-            if [*names].count(name) > 1:
-                raise InvalidInputError(f"columns of records must name {called} {name!r} once, got {[*names]}")
-        return left
+                raise InvalidInputError(f"columns of records must name {role} {name!r}, got {names}{near}")
+            if names.count(name) > 1:
+                raise InvalidInputError(f"columns of records must name {role} {name!r} once, got {names}")
+        return {name: names.index(name) for name in read}
 
-
-class Reader(Protocol):
-    """What reads records of one kind: the names of their columns, and tables of their counts."""
-
-    def unread(self, records: Records, domain: Domain) -> list[str]:
-        """Return the columns that are not read; see `Records.check_columns`."""
-
-    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
-        """Return tables of counts by their attributes, and the number of records."""
+    def _require_array(self, domain: Domain) -> None:
+        """Refuse codes without names of columns, for a schema and where a column is declared, as one of counts."""
+        if self.count is not None or self.persons is not None:
+            raise InputTypeError(
+                f"records with a column of counts or persons must have named columns: give a file or a frame, got "
+                f"{type(self.source).__name__}"
+            )
+        if isinstance(domain, Schema):
+            raise InputTypeError(
+                f"records of a schema are matched by the names of columns: give a file, a frame, or a mapping of "
+                f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got "
+                f"{type(self.source).__name__}"
+            )
 
 
 def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False) -> dict[Axes, Array]:
@@ -199,10 +206,10 @@ def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False)
         shape = tuple(domain.shape[axis] for axis in axes)
         if np.prod(shape, dtype=np.float64) > LARGEST_TABLE:
             raise InvalidInputError(f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})")
-    counted = Records.of(source)
-    counts, seen = counted.reader.counted(counted, domain, tables)
-    if not seen and not allow_empty:
-        where = f"{counted.source}: " if isinstance(counted.source, str | PathLike) else ""
+    known = Records.of(source)
+    counts, total = Counting(known, domain).tables(tables)
+    if not total and not allow_empty:
+        where = f"{known.source}: " if isinstance(known.source, str | PathLike) else ""
         raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
     return {axes: freeze(table) for axes, table in counts.items()}
 
@@ -255,288 +262,271 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
     return arrays
 
 
-class Chunk(NamedTuple):
-    """Some records: codes (attributes, records), how many each is, and its person, where columns say so."""
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Some records: the codes of each attribute by its position, how many records each row is, and its person."""
 
-    codes: Codes
-    weights: Array | None = None
-    persons: Sequence[object] = ()
+    codes: Mapping[int, Codes]
+    records: Codes | None = None  # None: one each
+    persons: Column = ()
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.codes.values()))) if self.codes else 0
+
+    @classmethod
+    def joined(cls, parts: Sequence[Coded]) -> Coded:
+        """Return the records of one or more parts, one after another."""
+        codes = {axis: np.concatenate([part.codes[axis] for part in parts]) for axis in parts[0].codes}
+        numbers = [part.records for part in parts if part.records is not None]
+        persons = [person for part in parts for person in listed(part.persons)]
+        return cls(codes, np.concatenate(numbers) if numbers else None, persons)
 
 
-def _tallied(
-    records: Records, domain: Domain, tables: Sequence[Axes], chunks: Iterable[Chunk]
-) -> tuple[dict[Axes, Array], int]:
-    """Return tables of counts, and the number of records, of some at a time; of persons, of all at once."""
-    if records.persons is not None:
-        chunks = _bounded(records, records.persons, domain, [*chunks])
+class Counting:
+    """Records on their way into tables of a domain; codes of values are remembered from chunk to chunk."""
+
+    def __init__(self, records: Records, domain: Domain) -> None:
+        self.records, self.domain = records, domain
+        self.source: Source = source_of(records.source)
+        self.attributes = dict(enumerate(attributes_of(domain)))
+        self.codes = {axis: Remembered(partial(code_of, attribute)) for axis, attribute in self.attributes.items()}
+        self.numbers = Remembered(_whole_count)
+
+    def tables(self, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
+        """Return tables of counts by their attributes, and the number of records."""
+        sets: list[Axes] = [(*self.attributes,)]
+        if self.source.is_grouped and self.records.persons is None:
+            together = [tuple(sorted(combination)) for combination in self.domain.impossible]
+            sets = _merged(self.domain, [*tables, *((axis,) for axis in self.attributes), *together])
+        counts: dict[Axes, Array] = {}
+        total = 0
+        for axes in sets:
+            chosen = [table for table in tables if table not in counts and {*table} <= {*axes}]
+            new_counts, total = _tallied(self.domain, chosen, self._coded(axes))
+            counts |= new_counts
+        return {table: counts[table] for table in tables}, total
+
+    def _coded(self, axes: Axes) -> Iterable[Coded]:
+        """Return the codes of some attributes; with a bound on persons only of the records that are kept."""
+        requested: dict[Key, tuple[str, Attribute | None]] = {}
+        requested |= {axis: (self.attributes[axis].source, self.attributes[axis]) for axis in axes}
+        if self.records.count is not None:
+            requested[COUNT] = self.records.count, None
+        if self.records.persons is not None:
+            requested[PERSON] = self.records.persons.person, None
+        chunks = self.source.chunks(requested, lambda names: self.records.located(names, self.domain))
+        checked = self._checked(chunks)
+        return checked if self.records.persons is None else self._bounded(self.records.persons, [*checked])
+
+    def _checked(self, chunks: Iterable[Chunk]) -> Iterator[Coded]:
+        """Yield the codes of chunks; the first row, or of equal rows the most, that is no record is refused."""
+        total = 0
+        for chunk in chunks:
+            codes = {
+                key: self.codes[key].codes(values) for key, values in chunk.columns.items() if isinstance(key, int)
+            }
+            numbers = [*self.numbers.all_of(chunk.columns[COUNT])] if COUNT in chunk.columns else None
+            wrong = [array < 0 for array in codes.values()] + [mask for _, mask in self._impossible(codes)]
+            wrong += [] if numbers is None else [np.array([number < 0 for number in numbers])]
+            if len(rows := np.flatnonzero(np.any(wrong, axis=0))):
+                raise self._error(chunk, codes, rows)
+            records = chunk.sizes
+            if numbers is not None:
+                if chunk.sizes is not None:
+                    numbers = [number * size for number, size in zip(numbers, chunk.sizes.tolist(), strict=True)]
+                total += sum(numbers)
+                if total > LARGEST_TOTAL:
+                    raise chunk.refuse(None, inexact(repr(self.records.count), total))
+                records = np.array(numbers, dtype=np.int64)
+            yield Coded(codes, records, chunk.columns.get(PERSON, ()))
+
+    def _impossible(self, codes: Mapping[int, Codes]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.bool]]]:
+        """Yield attributes, and the rows with values of these that no record has together."""
+        for together in self.domain.impossible:
+            if {*together} <= {*codes}:
+                yield [*together], np.all([np.isin(codes[axis], values) for axis, values in together.items()], axis=0)
+
+    def _error(self, chunk: Chunk, codes: Mapping[int, Codes], rows: npt.NDArray[np.intp]) -> DualmechError:
+        """Return the error for the first of some rows, or for the values that most rows have."""
+        if chunk.sizes is None:
+            message, _ = self._fault(chunk, codes, int(rows[0]))
+            return chunk.refuse(int(rows[0]), message)
+        message, alike = self._fault(chunk, codes, int(rows[np.argmax(chunk.sizes[rows])]))
+        number = int(chunk.sizes[alike].sum())
+        return chunk.refuse(None, f"{message}; {counted(number, 'row')} {'has' if number == 1 else 'have'} it")
+
+    def _fault(self, chunk: Chunk, codes: Mapping[int, Codes], row: int) -> tuple[str, npt.NDArray[np.bool]]:
+        """Return why a row is refused, and which rows are refused for the same value."""
+        for axis, array in codes.items():
+            if array[row] < 0:
+                values = listed(chunk.columns[axis])
+                return self.attributes[axis].refused(_shown(values[row])), _like(values, row)
+        for together, mask in self._impossible(codes):
+            if mask[row]:
+                labels = (attribute_at(self.domain, axis).label(int(codes[axis][row])) for axis in together)
+                pairs = zip((self.domain.names[axis] for axis in together), labels, strict=True)
+                words = " and ".join(f"{name!r} = {label}" for name, label in pairs)
+                return f"no record has {words} together, as the schema says (never)", mask
+        values = listed(chunk.columns[COUNT])
+        return (
+            f"{self.records.count!r} must count records, in whole numbers from 0, got {_shown(values[row])!r}: "
+            f"neighbours differ by records, so that privacy is stated for whole ones; weights that are not whole are "
+            f"for estimates made of a release"
+        ), _like(values, row)
+
+    def _bounded(self, bound: Bound, coded: Sequence[Coded]) -> list[Coded]:
+        """Return the records of which each person has no more than is allowed."""
+        if not coded:
+            return []
+        every = Coded.joined(coded)
+        codes = np.stack([*every.codes.values()])
+        rows = np.ones(every.rows, dtype=np.int64) if every.records is None else every.records
+        kept = bound.kept([*every.persons], bound.values_of(self.domain, codes), codes, rows)
+        self.records.report(told(bound, int(kept.sum()), int(rows.sum())))
+        return [Coded(dict(enumerate(codes[:, kept > 0])), kept[kept > 0])]
+
+
+def _tallied(domain: Domain, tables: Sequence[Axes], coded: Iterable[Coded]) -> tuple[dict[Axes, Array], int]:
+    """Return tables of counts, and the number of records, of some records at a time."""
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
-    seen = 0
-    for codes, weights, _ in chunks:
-        seen += codes.shape[1] if weights is None else int(weights.sum())
+    total = 0
+    for part in _joined(coded):
+        total += part.rows if part.records is None else int(part.records.sum())
         for axes, shape in shapes.items():
-            cells = (
-                np.ravel_multi_index(tuple(codes[axis] for axis in axes), shape)
-                if axes
-                else np.zeros(codes.shape[1], int)
-            )
-            counts[axes] += np.bincount(cells, weights=weights, minlength=len(counts[axes]))
-    return {axes: table.reshape(shapes[axes]) for axes, table in counts.items()}, seen
+            cells = np.zeros(part.rows, dtype=np.intp)
+            if axes:
+                cells = np.ravel_multi_index(tuple(part.codes[axis] for axis in axes), shape)
+            counts[axes] += np.bincount(cells, part.records, len(counts[axes]))
+    return {axes: table.reshape(shapes[axes]) for axes, table in counts.items()}, total
 
 
-def _bounded(records: Records, bound: Bound, domain: Domain, chunks: list[Chunk]) -> list[Chunk]:
-    """Return the records of which each person has no more than is allowed."""
-    if not chunks:
-        return []
-    codes = np.concatenate([chunk.codes for chunk in chunks], axis=1)
-    persons = [person for chunk in chunks for person in chunk.persons]
-    ones = (np.ones(chunk.codes.shape[1]) if chunk.weights is None else chunk.weights for chunk in chunks)
-    rows = np.concatenate([*ones]).astype(np.int64)
-    kept = bound.kept(persons, bound.values_of(domain, codes), codes, rows)
-    records.report(told(bound, int(kept.sum()), int(rows.sum())))
-    return [Chunk(codes[:, kept > 0], kept[kept > 0].astype(np.float64))]
+def _joined(coded: Iterable[Coded]) -> Iterator[Coded]:
+    """Yield the same records in larger parts, since to count a part takes time for each cell of a table."""
+    parts: list[Coded] = []
+    rows = 0
+    for part in coded:
+        parts.append(part)
+        rows += part.rows
+        if rows >= MIN_ROWS:
+            yield Coded.joined(parts)
+            parts, rows = [], 0
+    if parts:
+        yield Coded.joined(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Records in memory: a DataFrame of pandas, or an array of codes."""
-
-    source: Any
-
-    def unread(self, records: Records, domain: Domain) -> list[str]:
-        names = records.names
-        if names is not None:
-            return records.unread(names, domain.sources)
-        if records.count is not None or records.persons is not None:
-            raise InputTypeError(
-                f"records with a column of counts or persons must have named columns: give a file or a frame, got "
-                f"{type(self.source).__name__}"
-            )
-        return []
-
-    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
-        return _tallied(records, domain, tables, self._chunks(records, domain))
-
-    def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
-        source, names, attributes = self.source, records.names, attributes_of(domain)
-        self.unread(records, domain)
-        if _is_empty(source):
-            return
-        if names is not None:
-            columns = {name: source.columns[place] for place, name in enumerate(names)}
-            values = {name: np.asarray(source[columns[name]]) for name in domain.sources}
-            codes = np.stack([_column(attribute, values[attribute.source]) for attribute in attributes])
-            weights = None if records.count is None else np.asarray(source[columns[records.count]])
-            yield Chunk(
-                _possible(codes, domain, "records: "),
-                None if weights is None else _weights(records.count, weights),
-                () if records.persons is None else _ids(source[columns[records.persons.person]]),
-            )
-        elif isinstance(domain, Schema):
-            raise InputTypeError(
-                f"records of a schema are matched by the names of columns: give a file, a frame, or a mapping of "
-                f"attributes' positions to tables of counts, such as {{(0, 2): counts}}, got {type(source).__name__}"
-            )
+def _merged(domain: Domain, sets: Iterable[Axes]) -> list[Axes]:
+    """Return sets of attributes that contain all those given, few if their tables are small."""
+    merged: list[frozenset[int]] = []
+    for axes in sorted({*map(frozenset, sets)}, key=lambda group: (-len(group), sorted(group))):
+        if any(axes <= other for other in merged):
+            continue
+        for place, other in enumerate(merged):
+            if cells_of(domain, tuple(sorted(axes | other))) <= MERGED_CELLS:
+                merged[place] = axes | other
+                break
         else:
-            yield Chunk(_checked(validate.finite(2, records=source).T, domain))
+            merged.append(axes)
+    return [tuple(sorted(axes)) for axes in merged]
 
 
-def _ids(column: Any) -> list[object]:
-    """Return the ids of persons in a column of a frame, as Python's texts and numbers."""
-    values = np.asarray(column)
-    require_exact_ids(str(getattr(column, "name", "")), str(values.dtype))
-    ids: list[object] = values.tolist()
-    return ids
+# Codes and counts of values.
 
 
-def _weights(name: str | None, values: npt.NDArray[np.generic]) -> Array:
-    """Return the counts of a column of a frame; the first that is no whole number is refused, with its record."""
-    weights = []
-    for place, value in enumerate(listed(values)):
-        number = _count_of(text_of(value))
-        if number is None or isinstance(value, bool):
-            raise InvalidInputError(f"records: record {place + 1}: {engines.not_whole(str(name), value)}")
-        weights.append(number)
-    engines.require_exact(repr(name), sum(weights), "records")
-    return np.array(weights, dtype=np.float64)
+class Remembered(dict[Any, int]):
+    """The numbers that values stand for, -1 for values that are refused; the first distinct ones are remembered."""
+
+    def __init__(self, read: Callable[[Any], int | None]) -> None:
+        self.read = read
+
+    def __missing__(self, value: Any) -> int:
+        number = self.read(value)
+        number = -1 if number is None else number
+        if len(self) < MAX_REMEMBERED:
+            self[value] = number
+        return number
+
+    def codes(self, values: Column) -> Codes:
+        """Return the numbers of the values of a column as an array (rows,)."""
+        if isinstance(values, np.ndarray) and values.dtype != object:
+            distinct, inverse = np.unique(values, return_inverse=True)
+            return self.codes(listed(distinct))[inverse]
+        return np.fromiter(self.all_of(values), np.int64, len(values))
+
+    def all_of(self, values: Column) -> Iterable[int]:
+        """Return the number of each value of a column.
+
+        Values of other types than texts and numbers are told apart by type and text: True is not 1, nor 1.10 1.1.
+        """
+        items = listed(values) if isinstance(values, np.ndarray) else values
+        if isinstance(values, tuple) or {*map(type, items)} <= {str, int, float, type(None)}:  # a tuple: texts of CSV
+            return map(self.__getitem__, items)
+        keys = [(type(value), text_of(value)) for value in items]
+        numbers = {key: self.read(value) for key, value in dict(zip(keys, items, strict=True)).items()}
+        return (-1 if (number := numbers[key]) is None else number for key in keys)
 
 
-def _count_of(text: str) -> int | None:
-    """Return the whole number from 0 that a text is, exactly; None of any other."""
-    match = WHOLE_COUNT.fullmatch(text.strip())
-    return None if match is None else int(match[1])
+def code_of(attribute: Attribute, value: object) -> int | None:
+    """Return the code of a value of a data frame, None of one that is not allowed: that of the text in a file.
+
+    A truth value is the text ``True`` or ``true``, and a code 0 or 1 of an attribute that has just these two values; a
+    time at midnight is a day as well.
+
+    Examples
+    --------
+    >>> from dualmech.publishing.schema import attribute_of
+    >>> month, member = attribute_of("month", range(1, 13)), attribute_of("member", ["false", "true"])
+    >>> code_of(month, True), code_of(member, True), code_of(month, 1.0)
+    (None, 1, 0)
+    """
+    if isinstance(value, str):
+        return attribute.code(value)
+    texts = [text_of(value)]
+    if isinstance(value, bool | np.bool):
+        has_two = attribute.values == 2 and {attribute.code("0"), attribute.code("1")} == {0, 1}
+        texts += [texts[0].lower(), *([str(int(value))] if has_two else [])]
+    elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
+        texts.append(str(value.date()))
+    rest = attribute.values if attribute.has_rest else None
+    codes = [code for code in map(attribute.code, texts) if code is not None]
+    return next((code for code in codes if code != rest), codes[0] if codes else None)
 
 
 WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
 
 
-def _column(attribute: Attribute, values: npt.NDArray[np.generic]) -> Codes:
-    """Return the codes of a column of a frame; the first value that is not allowed is refused, with its record."""
-    items = listed(values)
-    codes = codes_of(attribute, items)
-    wrong = np.flatnonzero(codes < 0)
-    if len(wrong):
-        raise InvalidInputError(f"records: record {wrong[0] + 1}: {attribute.refused(items[wrong[0]])}")
-    return codes
+def _whole_count(value: object) -> int | None:
+    """Return the integer from 0 that a value is, exactly; None of any other."""
+    match = None if isinstance(value, bool) else WHOLE_COUNT.fullmatch(text_of(value).strip())
+    return None if match is None else int(match[1])
 
 
-def _is_empty(source: Any) -> bool:
-    try:
-        return len(source) == 0
-    except TypeError:  # which has no length
-        return False
+def listed(values: Column) -> list[Any]:
+    """Return the values of a column as Python objects; missing dates and durations as None."""
+    if not isinstance(values, np.ndarray):
+        return [*values]
+    if values.dtype.kind not in "mM":
+        return values.tolist()
+    if values.dtype.str.endswith("[ns]") and values.dtype.kind == "M":  # which NumPy lists as integers
+        values = values.astype("M8[us]")
+    return [None if missing else value for value, missing in zip(values.tolist(), np.isnat(values), strict=True)]
 
 
-def _checked(numbers: Array, domain: Domain) -> Codes:
-    """Return numbers (attributes, records) as codes; the first record that holds anything else is refused."""
-    if len(numbers) != len(domain.names):
-        raise InvalidInputError(
-            f"records must hold {len(domain.names)} whole numbers each, one per attribute, got shape {numbers.T.shape}"
-        )
-    largest = np.array([min(size - 1, LARGEST_CODE) for size in domain.shape], dtype=np.float64)[:, None]
-    wrong = np.argwhere(((numbers < 0) | (numbers > largest) | (numbers != np.floor(numbers))).T)
-    if len(wrong):
-        record, axis = wrong[0]
-        words = attribute_at(domain, int(axis)).refused(float(numbers[axis, record]))
-        raise InvalidInputError(f"records: record {record + 1}: {words}")
-    return numbers.astype(np.int64)
+def _shown(value: object) -> object:
+    """Return a value as a message shows it."""
+    return value if value is None or isinstance(value, bool | int | float | str) else text_of(value) or None
 
 
-# Files.
+def _like(values: Sequence[object], row: int) -> npt.NDArray[np.bool]:
+    """Return which values have the text of one of them."""
+    text = text_of(values[row])
+    return np.array([text_of(value) == text for value in values])
 
 
-def _reader_of(path: Path) -> Reader:
-    """Return what reads a file, or a folder of files of one kind, by the ending of its name."""
-    paths = [path]
-    if os.path.isdir(path):  # False of a name that is none
-        with files.errors_naming(path):
-            inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
-        paths = sorted(path for path in inside if _kind(path) is not None and path.is_file())
-        kinds = sorted({str(_kind(path)) for path in paths})
-        if len(kinds) != 1:
-            got = " and ".join(kinds) if kinds else "none"
-            raise FileFormatError(f"{path}: a folder of records must hold files of one kind ({ENDINGS}), got {got}")
-    kind = _kind(paths[0])
-    return engines.of_files(paths, kind) if kind in engines.ENDINGS else Lines(tuple(paths))
-
-
-def _raised(error: OSError) -> None:
-    """Refuse a folder inside that cannot be read: its records would be missing without a word."""
-    raise error
-
-
-def _kind(path: Path) -> str | None:
-    """Return the ending that says how a file of records is read."""
-    name = path.name.lower().removesuffix(".gz")
-    return next((ending for ending in (".csv", *engines.ENDINGS) if name.endswith(ending)), None)
-
-
-ENDINGS = ".csv, .csv.gz, .parquet, .arrow"
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Records in CSV files, one after another, read once and in the memory of the tables alone."""
-
-    paths: tuple[Path, ...]
-
-    def unread(self, records: Records, domain: Domain) -> list[str]:
-        unread: dict[str, None] = {}
-        for path in self.paths:
-            with files.errors_naming(path):
-                unread |= dict.fromkeys(_header(path, csv.lines(path), records, domain)[1])
-        return [*unread]
-
-    def counted(self, records: Records, domain: Domain, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
-        return _tallied(records, domain, tables, self._chunks(records, domain))
-
-    def _chunks(self, records: Records, domain: Domain) -> Iterator[Chunk]:
-        total = 0
-        for path in self.paths:
-            batches = _batches(path, domain, records)
-            while parts := [*itertools.islice(batches, CHUNK // BATCH)]:
-                counts = [number for part in parts for number in part[1]]
-                total += sum(counts)
-                with files.errors_naming(path):
-                    engines.require_exact(repr(records.count), total)
-                weights = None if records.count is None else np.array(counts, dtype=np.float64)
-                persons = [person for part in parts for person in part[2]]
-                yield Chunk(np.concatenate([part[0] for part in parts], axis=1), weights, persons)
-
-
-class _Numbers(dict[str, int]):
-    """The codes or counts that texts in a column stand for; each is read once, but for those too many to remember."""
-
-    def __init__(self, read: Callable[[str], int | None], refused: Callable[[str], str]) -> None:
-        self.read, self.refused = read, refused
-
-    def __missing__(self, text: str) -> int:
-        number = self.read(text)
-        if number is None:
-            raise InvalidInputError(self.refused(text))
-        if len(self) < CHUNK:
-            self[text] = number
-        return number
-
-
-Batch = tuple[Codes, list[int], list[str]]
-
-
-def _batches(path: Path, domain: Domain, records: Records) -> Iterator[Batch]:
-    """Yield the codes of a few records of a file at a time (attributes, records), how many each is, and its person."""
-    with files.errors_naming(path):
-        rows, attributes = csv.lines(path), attributes_of(domain)
-        codes = [_Numbers(attribute.code, attribute.refused) for attribute in attributes]
-        header, _ = _header(path, rows, records, domain)
-        columns, width = [header.index(attribute.source) for attribute in attributes], len(header)
-        counts = None
-        if records.count is not None:
-            counts = header.index(records.count), _Numbers(_count_of, partial(engines.not_whole, records.count))
-        person = None if records.persons is None else header.index(records.persons.person)
-
-        def parsed(batch: Sequence[Sequence[str]]) -> Batch:
-            block = _possible(_parse(batch, codes, columns, width), domain)
-            numbers = [] if counts is None else [counts[1][row[counts[0]]] for row in batch]
-            return block, numbers, [] if person is None else [row[person] for row in batch]
-
-        while batch := [*itertools.islice(rows, BATCH)]:
-            try:
-                yield parsed([row for _, row in batch])
-            except InvalidInputError:
-                for line, row in batch:  # which one it is
-                    with csv.line_named(path, line):
-                        parsed([row])
-                raise
-
-
-def _possible(codes: Codes, domain: Domain, where: str = "") -> Codes:
-    """Return codes (attributes, records); the first record that has what no record has together is refused."""
-    for together in domain.impossible:
-        wrong = np.flatnonzero(np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0))
-        if len(wrong):
-            words = engines.impossible_text(domain, together, dict(enumerate(codes[:, wrong[0]].tolist())))
-            named = f"{where}record {wrong[0] + 1}: " if where else ""
-            raise InvalidInputError(f"{named}{words}")
-    return codes
-
-
-def _header(
-    path: Path, rows: Iterator[tuple[int, list[str]]], records: Records, domain: Domain
-) -> tuple[list[str], list[str]]:
-    """Return the first line of a file, and what of it is not read."""
-    line, header = next(rows, (1, []))
-    if not header:
-        raise InvalidInputError("is empty: its first line must name the columns")
-    sources = domain.sources
-    sought = {*sources, records.count, records.persons and records.persons.person}
-    with csv.line_named(path, line):
-        names = [name if name in sought else name.strip() for name in compared("columns of records", header)]
-        return names, records.unread(names, sources)
-
-
-def _parse(rows: Sequence[Sequence[str]], codes: list[_Numbers], columns: list[int], width: int) -> Codes:
-    if wrong := {*map(len, rows)} - {width}:
-        raise InvalidInputError(f"has {min(wrong)} fields where the first line has {width}")
-    texts = [*zip(*rows, strict=True)]
-    known = zip(codes, columns, strict=True)
-    return np.stack([np.fromiter(map(code.__getitem__, texts[column]), np.int64, len(rows)) for code, column in known])
+def inexact(name: str, total: float) -> str:
+    """Say that counts add up to more than is counted exactly."""
+    return (
+        f"{name} must add up to at most 2^53 = {LARGEST_TOTAL} records, got {total}: tables hold counts as doubles, "
+        f"which are exact up to there"
+    )

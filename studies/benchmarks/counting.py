@@ -14,7 +14,7 @@ from unittest import mock
 
 from dualmech import workloads
 from dualmech.crosscheck.printing import TextTable, table
-from dualmech.publishing import engines, records
+from dualmech.publishing import records, sources
 from dualmech.publishing.schema import Schema
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
 from dualmech.workloads.marginal import MarginalWorkload
@@ -66,16 +66,16 @@ def written() -> Iterator[str]:
 def measure(method: str, folder: str) -> dict[str, Any]:
     """Count the records by one method in this process, once."""
     spent: list[float] = []
-    run = engines.Engine._collected
+    run = sources.Engine._collected
 
-    def timed(self: engines.Engine, build: Any) -> Any:
+    def timed(self: sources.Engine, build: Any) -> Any:
         begun = time.perf_counter()
         result = run(self, build)
         spent.append(time.perf_counter() - begun)
         return result
 
     parquet, busy, begun = f"{folder}/records.parquet", load(), time.perf_counter()
-    with mock.patch.object(engines.Engine, "_collected", timed):
+    with mock.patch.object(sources.Engine, "_collected", timed):
         if method == PLAIN:
             import duckdb
 

@@ -21,7 +21,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 import dualmech as dm
-from dualmech.publishing import persons
+from dualmech.publishing import persons, sources
 from dualmech.validate import Array
 
 QUEBEC = "Qu\u00e9bec"
@@ -403,6 +403,57 @@ def test_any_value_is_counted_or_refused_as_in_a_file(
             tables_of(source, asked)
     else:
         same(tables_of(source, asked), expected)
+
+
+BINS: list[tuple[dict[str, Any], list[float]]] = [
+    ({"bins": [0, 10, 20], "missing": ["5", "", "12"]}, [5, 5.5, 12, 13, 10, 0, 20]),
+    ({"bins": [0, *range(1, 400)]}, [0, 0.5, 1, 398.5, 399]),
+    ({"bins": [-1e300, -1e18, 0.5, 2**53, 1e300], "clamp": True}, [-(2.0**62), 0, 1, 2**53, 2.0**53 + 2, 2.0**62]),
+    ({"bins": [0, 5e-324, 1e-323, 1]}, [0, 5e-324, 1e-323, 0.3, 1]),
+    ({"bins": [0, 1, 2]}, [0, 1, 2]),
+]
+"""Numbers at edges, between them, beyond 64 bits, and inside a bin but missing."""
+
+
+@pytest.mark.parametrize("engine", READERS)
+@pytest.mark.parametrize(("attribute", "numbers"), BINS)
+def test_numbers_in_bins_count_as_in_a_file(
+    engine: str, attribute: dict[str, Any], numbers: list[float], tmp_path: Path
+) -> None:
+    pytest.importorskip("narwhals")
+    pa = pytest.importorskip("pyarrow")
+    package, read = READERS[engine]
+    module = pytest.importorskip(package)
+    wanted = dm.workloads.marginals(dm.Schema({"x": attribute}), ways=1)
+    kinds = [pa.float64(), *([pa.int64()] if all(float(number).is_integer() for number in numbers) else [])]
+    for kind in kinds:
+        values = [int(number) if kind == pa.int64() else float(number) for number in numbers]
+        path = tmp_path / f"{kind}.csv"
+        path.write_text("x\n" + "".join(f"{value!r}\n" for value in values))
+        same(tables_of(read(module, pa.table({"x": pa.array(values, kind)})), wanted), tables_of(path, wanted))
+
+
+def test_more_distinct_rows_than_are_returned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("narwhals")
+    polars = pytest.importorskip("polars")
+    wanted = dm.workloads.marginals(dm.Schema({"x": {"labels": ["a"], "rest": "other"}}), ways=1)
+    frame = polars.DataFrame({"x": [*map(str, range(9))]})
+    assert tables_of(frame, wanted)[0,].tolist() == [0, 9]
+    monkeypatch.setattr(sources, "MAX_GROUPS", 8)
+    with pytest.raises(
+        dm.errors.InvalidInputError, match="'x' have more than 8 distinct values together: select fewer"
+    ):
+        tables_of(frame, wanted)
+
+
+def test_equal_values_of_several_types_are_told_apart() -> None:
+    """True is 1, and the decimal 1.10 is 1.1, in Python's comparisons; as texts they are not."""
+    pandas = pytest.importorskip("pandas")
+    values = [True, 1, 1.0, "1", "true", decimal.Decimal("1.10"), decimal.Decimal("1.1"), None, float("nan"), ""]
+    labels = {"labels": ["true", "1", "1.10", "1.1"], "missing": ""}
+    wanted = dm.workloads.marginals(dm.Schema({"x": labels}), ways=1)
+    frame = pandas.DataFrame({"x": pandas.Series(values, dtype=object)})
+    assert tables_of(frame, wanted)[0,].tolist() == [2, 3, 1, 1, 3]
 
 
 class TestAbsent:

@@ -1,0 +1,396 @@
+"""Where records come from: CSV files, DataFrames, arrays of codes, and every engine that narwhals knows.
+
+Each source yields the values of the requested columns in chunks. What a value means is decided in `records` alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dualmech import files, validate
+from dualmech.errors import (
+    BackendError,
+    DualmechError,
+    FileFormatError,
+    InputTypeError,
+    InvalidInputError,
+    first_line,
+)
+from dualmech.files import csv
+from dualmech.publishing.attributes import Attribute, Binned
+from dualmech.publishing.persons import require_exact_ids
+from dualmech.workloads.base import column_names
+
+CHUNK = 256  # lines of CSV that are read at a time: so few that hardly any lives to see a garbage collection
+MAX_GROUPS = 2**22  # distinct rows that an engine may return
+MAX_BINS = 256  # bins of an attribute whose numbers an engine replaces by one number per bin
+
+COUNT, PERSON = "count", "person"
+Key = int | str
+"""The position of an attribute, `COUNT` or `PERSON`."""
+
+Requested = Mapping[Key, tuple[str, Attribute | None]]
+"""The name of each requested column, and the attribute that reads it."""
+
+Locate = Callable[[Sequence[str] | None], Mapping[str, int]]
+"""Return the position of each requested column among the names of all columns, or refuse these, or their absence."""
+
+
+Column = Sequence[Any] | npt.NDArray[Any]
+"""The values of a column."""
+
+
+class Chunk(NamedTuple):
+    """Some records: a sequence of values for each key, and how many rows have each combination of values."""
+
+    columns: Mapping[Key, Column]
+    refuse: Callable[[int | None, str], DualmechError]  # returns the error for a row of the chunk, or for all of it
+    sizes: npt.NDArray[np.int64] | None = None  # None: each is one row
+
+
+class Source(Protocol):
+    """Records of one kind."""
+
+    is_grouped: bool  # whether each set of columns is read on its own, as an engine groups them
+
+    def headers(self) -> Iterator[tuple[Sequence[str] | None, Callable[[str], DualmechError]]]:
+        """Yield the names of the columns of each file, None without names, and what makes an error of a message."""
+
+    def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
+        """Yield the values of the requested columns."""
+
+
+def source_of(source: Any) -> Source:
+    """Return the source that a path, a frame or an array of codes is.
+
+    Raises `BackendError` for records that need the extra ``engines`` where that is not installed, and
+    `FileFormatError` for a folder of files of several kinds.
+    """
+    if isinstance(source, str | PathLike):
+        return _of_path(Path(source))
+    return engine_of(source) or InMemory(source)
+
+
+# CSV files.
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """Records in CSV files, one after another, each read once."""
+
+    paths: tuple[Path, ...]
+    is_grouped = False
+
+    def headers(self) -> Iterator[tuple[Sequence[str], Callable[[str], DualmechError]]]:
+        for path in self.paths:
+            with files.errors_naming(path):
+                yield _header(path, csv.lines(path))
+
+    def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
+        for path in self.paths:
+            with files.errors_naming(path):
+                lines = csv.lines(path)
+                names, refuse = _header(path, lines)
+                try:
+                    places = locate(names)
+                except InvalidInputError as error:
+                    raise refuse(str(error)) from error
+                keys = {key: places[name] for key, (name, _) in requested.items()}
+                yield from _csv_chunks(path, lines, keys, len(names))
+
+
+def _header(path: Path, lines: Iterator[tuple[int, list[str]]]) -> tuple[list[str], Callable[[str], DualmechError]]:
+    line, header = next(lines, (1, []))
+    if not header:
+        raise InvalidInputError("is empty: its first line must name the columns")
+    return header, lambda message: FileFormatError(f"{path}: line {line}: {message}")
+
+
+def _csv_chunks(
+    path: Path, lines: Iterator[tuple[int, list[str]]], keys: Mapping[Key, int], width: int
+) -> Iterator[Chunk]:
+    """Yield the texts of some columns of many lines at a time; a line with more or fewer fields is refused."""
+    while batch := [*itertools.islice(lines, CHUNK)]:
+        numbers, rows = zip(*batch, strict=True)
+        complete = len(batch) if {*map(len, rows)} == {width} else [len(row) == width for row in rows].index(False)
+        texts = [*zip(*rows[:complete], strict=True)] or [()] * width
+
+        def refuse(row: int | None, message: str, numbers: Sequence[int] = numbers) -> DualmechError:
+            return FileFormatError(f"{path}: {'' if row is None else f'line {numbers[row]}: '}{message}")
+
+        yield Chunk({key: texts[place] for key, place in keys.items()}, refuse)
+        if complete < len(batch):
+            raise refuse(complete, f"has {len(rows[complete])} fields where the first line has {width}")
+
+
+def _of_path(path: Path) -> Source:
+    """Return the source that a file is, or a folder of files of one kind, by the ending of its name."""
+    paths = [path]
+    if os.path.isdir(path):  # False of a name that is none
+        with files.errors_naming(path):
+            inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
+        paths = sorted(path for path in inside if _ending(path) is not None and path.is_file())
+        endings = sorted({str(_ending(path)) for path in paths})
+        if len(endings) != 1:
+            got = " and ".join(endings) if endings else "none"
+            raise FileFormatError(
+                f"{path}: a folder of records must hold files of one kind (.csv, .csv.gz, .parquet, .arrow), got {got}"
+            )
+    ending = _ending(paths[0])
+    return CsvFiles(tuple(paths)) if ending in (None, CSV) else _of_files(paths, str(ending))
+
+
+def _raised(error: OSError) -> None:
+    """Refuse a folder inside that cannot be read: its records would be missing without a word."""
+    raise error
+
+
+CSV, PARQUET, ARROW = ENDINGS = (".csv", ".parquet", ".arrow")
+
+
+def _ending(path: Path) -> str | None:
+    """Return the ending that says how a file of records is read."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((ending for ending in ENDINGS if name.endswith(ending)), None)
+
+
+# Frames and arrays in memory.
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """Records in memory: a DataFrame of pandas, or an array of codes (records, attributes)."""
+
+    source: Any
+    is_grouped = False
+
+    def headers(self) -> Iterator[tuple[Sequence[str] | None, Callable[[str], DualmechError]]]:
+        yield column_names(self.source), InvalidInputError
+
+    def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
+        names = column_names(self.source)
+        if names is not None:
+            places = locate(names)
+            series = {key: self.source[self.source.columns[places[name]]] for key, (name, _) in requested.items()}
+            columns = {key: np.asarray(column) for key, column in series.items()}
+            if PERSON in columns:
+                require_exact_ids(requested[PERSON][0], str(columns[PERSON].dtype))
+        elif self._is_empty():
+            return
+        else:
+            locate(None)
+            codes = validate.finite(2, records=self.source)
+            if codes.shape[1] != len(requested):
+                raise InvalidInputError(
+                    f"records must hold {len(requested)} whole numbers each, one per attribute, got shape {codes.shape}"
+                )
+            columns = dict(zip(requested, codes.T, strict=True))
+        yield Chunk(columns, _in_memory)
+
+    def _is_empty(self) -> bool:
+        try:
+            return len(self.source) == 0
+        except TypeError:  # which has no length
+            return False
+
+
+def _in_memory(row: int | None, message: str) -> DualmechError:
+    return InvalidInputError(f"records: {'' if row is None else f'record {row + 1}: '}{message}")
+
+
+# Engines.
+
+FRAMES = ("polars", "pyarrow", "duckdb", "_duckdb", "dask", "dask_expr", "pyspark", "ibis", "sqlframe", "narwhals")
+"""Packages whose frames are grouped by their own engine."""
+
+FLAT = ("Boolean", "Categorical", "Date", "Datetime", "Enum", "Object", "String", "Time", "Unknown")
+"""Types of columns that hold no numbers, and one value a row."""
+
+WIDE = ("UInt64", "Int128", "UInt128", "Decimal")
+"""Types of numbers whose literals are neither integers of 64 bits nor doubles."""
+
+
+def engine_of(source: object) -> Source | None:
+    """Return the engine that holds records, None of what is no frame of an engine.
+
+    Raises `BackendError` where narwhals is not installed.
+    """
+    if isinstance(source, Engine):
+        return source
+    if type(source).__module__.partition(".")[0] not in FRAMES:
+        return None
+    _require("narwhals")
+    import narwhals as nw
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # on where narwhals will keep Dask
+        frame = nw.from_native(source, pass_through=True)
+    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        return None
+    return InMemory(frame.to_native()) if frame.implementation.is_pandas() else Engine(frame)
+
+
+def _require(*packages: str) -> None:
+    """Raise `BackendError` where a package of the extra ``engines`` is not installed."""
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
+    if absent:
+        raise BackendError(
+            f"records other than CSV and pandas need {' and '.join(absent)}, of the extra `engines`: "
+            f"pip install 'dualmech[engines]'"
+        )
+
+
+def _of_files(paths: Sequence[Path], ending: str) -> Engine:
+    """Return DuckDB's reading of Parquet or Arrow files, which need not fit in memory."""
+    _require("narwhals", "duckdb", "pyarrow")
+    import duckdb
+    import narwhals as nw
+
+    texts, connection = [str(path) for path in paths], duckdb.connect()
+    with files.errors_naming(paths[0]):
+        try:
+            if ending == PARQUET:
+                relation = connection.read_parquet(texts, union_by_name=True)
+            else:
+                from pyarrow import dataset
+
+                relation = connection.from_arrow(dataset.dataset(texts, format="arrow"))
+        except (duckdb.Error, OSError, ValueError) as error:
+            raise FileFormatError(f"{paths[0]}: cannot be read: {first_line(error)}") from error
+    where = str(paths[0].parent if len(paths) > 1 else paths[0])
+    return Engine(nw.from_native(relation), where, connection)
+
+
+def of_query(query: str, database: str | None) -> Engine:
+    """Return what a query of a DuckDB file selects, which is opened to be read alone.
+
+    Raises `FileFormatError` for no such database, `InvalidInputError` for a query that DuckDB refuses or that selects
+    nothing.
+    """
+    _require("narwhals", "duckdb", "pyarrow")
+    import duckdb
+    import narwhals as nw
+
+    try:
+        connection = duckdb.connect() if database is None else duckdb.connect(database, read_only=True)
+    except duckdb.Error as error:
+        raise FileFormatError(f"{database}: cannot be read: {first_line(error)}") from error
+    try:
+        relation = connection.sql(query)
+    except duckdb.Error as error:
+        raise InvalidInputError(f"sql must be a query of DuckDB: {first_line(error)}") from error
+    if relation is None:
+        raise InvalidInputError(f"sql must select records, got {query!r}")
+    return Engine(nw.from_native(relation), "sql", connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Records in a frame of an engine (Arrow, Dask, DuckDB, Ibis, polars, Spark, …), which groups equal rows."""
+
+    frame: Any
+    where: str = "records"
+    connection: object = field(default=None, repr=False)  # which must live as long as the frame
+    is_grouped = True
+
+    @property
+    def engine(self) -> str:
+        return str(self.frame.implementation.name.lower())
+
+    def headers(self) -> Iterator[tuple[Sequence[str], Callable[[str], DualmechError]]]:
+        yield self.frame.collect_schema().names(), InvalidInputError
+
+    def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
+        """Yield one chunk: the distinct rows of the requested columns, with the number of rows that equal each.
+
+        Raises `InvalidInputError` for more than `MAX_GROUPS` distinct rows.
+        """
+        import narwhals as nw
+
+        schema = self.frame.collect_schema()
+        places, written = locate(schema.names()), schema.names()
+        columns = {key: written[places[name]] for key, (name, _) in requested.items()}
+        if PERSON in columns:
+            require_exact_ids(requested[PERSON][0], str(schema[columns[PERSON]]))
+        named = {key: f"column {place}" for place, key in enumerate(requested)}
+        values = [self._value(schema[columns[key]], columns[key], *requested[key]).alias(named[key]) for key in named]
+        lazy = self.frame.lazy() if self.engine == "polars" else self.frame
+        grouped = lazy.select(*values).group_by(*named.values()).agg(nw.len().alias("size"))
+        groups = self._collected(lambda: grouped.head(MAX_GROUPS + 1))
+        if len(groups) > MAX_GROUPS:
+            shown = " and ".join(dict.fromkeys(repr(name) for name, _ in requested.values()))
+            raise self._refuse(
+                None,
+                f"{shown} have more than {MAX_GROUPS} distinct values together: select fewer, as numbers rounded and "
+                f"times cut to days",
+            )
+        sizes = np.array(groups.get_column("size").to_list(), dtype=np.int64)
+        yield Chunk({key: groups.get_column(name).to_list() for key, name in named.items()}, self._refuse, sizes)
+
+    def _refuse(self, _: int | None, message: str) -> DualmechError:
+        return InvalidInputError(f"{self.where} ({self.engine}): {message}")
+
+    def _collected(self, build: Callable[[], Any]) -> Any:
+        """Build what an engine is to do, and run it."""
+        import narwhals as nw
+
+        try:
+            frame = build()
+            if isinstance(frame, nw.DataFrame):
+                return frame
+            return frame.collect(**({"engine": "streaming"} if self.engine == "polars" else {}))
+        except MemoryError:
+            raise
+        except Exception as error:  # every engine has errors of its own
+            raise self._refuse(None, f"cannot be read: {first_line(error)}") from error
+
+    def _value(self, kind: Any, written: str, name: str, attribute: Attribute | None) -> Any:
+        """Return the expression that rows are grouped by: a column, with fewer distinct values that count alike."""
+        import narwhals as nw
+
+        column, type_name = nw.col(written), type(kind).__name__
+        if not kind.is_numeric() and type_name not in FLAT:
+            raise InputTypeError(
+                f"{self.where} ({self.engine}): {name!r} must be a column of numbers, texts, dates or truth values, "
+                f"got {kind}"
+            )
+        if type_name in ("Categorical", "Enum", "Unknown"):
+            return column.cast(nw.String)
+        if attribute is not None and attribute.by_day and type_name == "Datetime":
+            return column.dt.date()
+        is_plain = kind.is_numeric() and type_name not in WIDE and not (kind.is_integer() and self.engine == "dask")
+        return _binned(attribute, kind.is_integer(), column) if isinstance(attribute, Binned) and is_plain else column
+
+
+def _binned(attribute: Binned, is_integer: bool, column: Any) -> Any:
+    """Return a column in which the numbers strictly inside each bin are replaced by the smallest of them.
+
+    Edges, numbers beyond them and missing values stay: where these count is decided as for every other source.
+    """
+    import narwhals as nw
+
+    if attribute.values > MAX_BINS:
+        return column
+    column = column.cast(nw.Int64 if is_integer else nw.Float64)
+    expression, missing = column, [csv.number(text) for text in attribute.missing]
+    for left, right in itertools.pairwise(attribute.edges):
+        if is_integer:
+            first, last = max(math.floor(left) + 1, -(2**63)), min(math.ceil(right) - 1, 2**63 - 1)
+        else:
+            first, last = math.nextafter(left, math.inf), math.nextafter(right, -math.inf)  # type: ignore[assignment]
+        if first < last and not any(number is not None and left < number < right for number in missing):
+            inside = (column >= first) & (column <= last)
+            expression = nw.when(inside).then(nw.lit(first)).otherwise(expression)
+    return expression
