@@ -361,7 +361,7 @@ OTHERS = "For other problems"
 PANELS: dict[str, tuple[str, ...]] = {
     "What is asked": ("targets", "moe", "cap", "after", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
-    "What is written": ("output", "prove", "latex", "fitted", "public", "dry_run"),
+    "What is written": ("output", "prove", "latex", "public", "dry_run"),
     OTHERS: (
         *("weights", "design", "privacy", "query_weights", "criterion", "prior", "answers", "total"),
         *("t1", "t2", "total_weight"),

@@ -47,9 +47,6 @@ def release(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Margins that hold for all entries at once.")
     ] = False,
-    fitted: Annotated[
-        bool, typer.Option("--fitted", help="Also tables that agree, whole and biased, in a folder `fitted` inside.")
-    ] = False,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +84,6 @@ def release(
     import dualmech as dm
     from dualmech.command import inputs
     from dualmech.crosscheck import printing
-    from dualmech.publishing.fitting.released import require_fit
     from dualmech.publishing.ledger import Ledger
     from dualmech.publishing.records import Records
     from dualmech.publishing.statement import uncertified
@@ -104,8 +100,6 @@ def release(
             raise UsageError(_no_solution(source))
         earlier = None if after is None else dm.load_publication(after)
         planned = dm.plan_release(answer, rho=rho, after=earlier).declaring(records)
-        if fitted:
-            require_fit(planned.drawn, planned.workload)
         unread = planned.check_columns(records)
         kept = None if ledger is None else Ledger.read(ledger)
         if kept is not None and not dry_run:
@@ -121,10 +115,6 @@ def release(
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
     printing.print_lines(out, *_unread(unread), *office, *shown, whole=True)
-    if fitted and not dry_run:  # after the report: a fit may take long
-        with passing("fitting"):
-            words = _write_fitted(released, Path(str(output)) / "fitted")
-        printing.print_lines(out, words, whole=True)
     if kept is not None and dry_run:
         kept.check(planned)
 
@@ -226,17 +216,6 @@ def _written(released: Publication, output: str, level: float | None, simultaneo
         *released.lines(level, simultaneous),
         *([] if released.ledger is None else released.ledger.lines()),
     ]
-
-
-def _write_fitted(released: Publication, folder: Path) -> str:
-    """Fit whole tables that agree, and say where they are."""
-    agreeing = released.fitted(integer=True)
-    agreeing.write(folder)
-    queries = sum(table.entries for table in released.published.values())
-    return (
-        f"fitted: whole tables that agree, and are biased, in {folder}; gap {agreeing.gap:.2g}, in half the "
-        f"squared distance, of which the noise of {queries} answers alone leaves about {queries / 2:.2g}"
-    )
 
 
 def _no_solution(source: str) -> str:

@@ -26,8 +26,6 @@ from dualmech.neighbours import canonical
 from dualmech.publishing import records
 from dualmech.publishing.derived import derived
 from dualmech.publishing.drawing import Measured, discrete_gaussian, is_records, require_domain, require_sampler
-from dualmech.publishing.fitting.records import FittedTables
-from dualmech.publishing.fitting.released import fit
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.published import PublishedTable, published_tables
@@ -482,16 +480,6 @@ class Publication(ReleasePlan):
         for name in sorted(factors, key=mechanism.domain.names.index):
             table = np.tensordot(factors[name], table, axes=(0, 0))
         return float(table), variance
-
-    def fitted(self, integer: bool = False) -> FittedTables:
-        """Return tables of one non-negative data set near to these, of whole numbers if asked: consistent, and biased.
-
-        The domain may be of any size. The gap is proven, and small where tables tie few attributes together at a time:
-        up to 2^17 cells. Beyond, whole records are fitted, asked for or not, and the gap is of a looser bound.
-        Raises `InvalidInputError` for a table of more cells than that, records of more than 2^24 codes where they are
-        needed, and a release that does not tell the number of records.
-        """
-        return fit(self, validate.boolean(integer=integer))
 
     def write(self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False) -> list[str]:
         """Write a CSV file a table, a list of them, and the statement; return the names of the files.

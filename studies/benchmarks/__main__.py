@@ -4,7 +4,7 @@ Names compare solvers instead: ``peers`` total variance with other libraries tha
 several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
 eigen-queries, and ``common`` common mechanisms, with general backends; ``local`` the solvers of local privacy with each
 other, and the time of a step of gradient descent (ten minutes); ``start`` a small solve from the command line.
-``growth`` says how time and memory grow on each geometry; ``fitted`` fits tables of one data set to noisy ones;
+``growth`` says how time and memory grow on each geometry;
 ``records`` counts 100 million of them on engines (extra ``engines``, 4 GB of disk). ``--plots FOLDER`` draws
 ``softmax`` and ``growth``.
 """
@@ -34,7 +34,7 @@ from dualmech.studies.benchmarks.layers import (
 
 THREADS = ("DUALMECH_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-AGAINST_REFERENCE, LOCAL, GROWTH, FITTED, WAY, RECORDS = "reference", "local", "growth", "fitted", "way", "records"
+AGAINST_REFERENCE, LOCAL, GROWTH, WAY, RECORDS = "reference", "local", "growth", "way", "records"
 START = "start"
 
 CONTESTS = {
@@ -60,7 +60,7 @@ def run(
         list[str] | None,
         typer.Argument(
             help="Only cases whose name begins so; or of: peers, epochs, softmax, program1, common, local, growth, "
-            "fitted, records, start."
+            "records, start."
         ),
     ] = None,
     reference: Annotated[bool, typer.Option(help="Also time the reference layer on prefix 64 (minutes).")] = True,
@@ -79,15 +79,13 @@ def run(
             printing.console().print(laid)
     if GROWTH in (names or []):
         _growth(folder)
-    if FITTED in (names or []):
-        printing.console().print(growth.lay_out_fitted(_in_own_process(FITTED, 1)))
     if RECORDS in (names or []):
         with counting.written() as place:
             measured = [_in_own_process(f"{RECORDS}:{method}:{place}", 2) for method in counting.METHODS]
         printing.console().print(counting.lay_out(measured))
     if START in (names or []):
         printing.console().print(_start_comparison(measure_start()))
-    if contests or {LOCAL, GROWTH, FITTED, RECORDS, START} & {*(names or [])}:
+    if contests or {LOCAL, GROWTH, RECORDS, START} & {*(names or [])}:
         return
     title = "fast layer: steps are decompositions, seconds medians from the workload to the certificate"
     rows = (
@@ -108,8 +106,6 @@ def _measure(which: str) -> object:
         return CONTESTS[which].measure()
     if which == LOCAL:
         return local.measure()
-    if which == FITTED:
-        return growth.measure_fitted()
     if which.startswith(RECORDS):
         return counting.measure(*which.split(":")[1:])
     if which.startswith(WAY):

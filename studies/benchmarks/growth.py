@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -12,26 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dualmech import fast, workloads
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.instances.tables import ADULT
 from dualmech.crosscheck.judging import judge
 from dualmech.crosscheck.printing import TextTable, table
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.publishing import records
-from dualmech.publishing.fitting.released import layouts_of
 from dualmech.publishing.prices import prices_in_words
-from dualmech.publishing.release import plan_release, release
+from dualmech.publishing.release import plan_release
 from dualmech.storage.store import load as load_solution
 from dualmech.storage.store import save
 from dualmech.studies.benchmarks.layers import load, peak_mebibytes
 from dualmech.watching import without_warnings
-from dualmech.workloads.domain import Domain, count_text
-from dualmech.workloads.unions import UnionWorkload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +32,8 @@ if TYPE_CHECKING:
 Measured = dict[str, Any]  # as JSON has it
 
 TOLERANCE = 1e-4  # requested gap
+
+WAY_TARGET = 1e6  # variance of every answer
 
 HEADINGS = ("geometry", "what grows", "size", "CPU s", "wall s", "MiB more", "decompositions", "gap")
 
@@ -230,111 +225,3 @@ def lay_out_way(measured: list[dict[str, float]]) -> TextTable:
         rows.append((step, *(f"{row[step]:.3g}" for row in measured), shown))
     headings = ("step", *(f"s, {row['tables']:.0f} tables" for row in measured), "power of the number")
     return table("a user's way with all pairs of attributes of three values", headings, rows, ("step",))
-
-
-# Tables of one data set from noisy ones: seconds and proven gap of fits on domains that nobody could write out.
-
-
-TARGET, WAY_TARGET = 100.0, 1e6  # variance of every answer
-PEOPLE, FITTED_TOLERANCE = 48_842, 1e-3
-
-FITTED_HEADINGS = ("tables", "queries", "cells", "of cliques", "seconds", "gap", "seconds, whole", "gap, whole")
-
-Codes = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class FittedCase:
-    """Tables to release, of records that are drawn anew at each run, as noise is."""
-
-    name: str
-    workload: Callable[[], UnionWorkload]
-
-
-def _neighbours(domain: Domain) -> UnionWorkload:
-    pairs = itertools.pairwise(domain.names)
-    return workloads.union(domain, {f"{one} x {two}": [one, two] for one, two in pairs})
-
-
-def _eight() -> UnionWorkload:
-    left_out = ("fnlwgt", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income>50K")
-    domain = Domain({name: size for name, size in ADULT.sizes if name not in left_out})
-    sums = workloads.union(domain, {"ages": {"age": workloads.prefix(dict(domain.sizes)["age"])}})
-    tables = {table.name: table for table in (*_neighbours(domain).tables, *sums.tables)}
-    return UnionWorkload(domain, tables.values())
-
-
-def _four() -> UnionWorkload:
-    domain = Domain({"age": 75, "race": 5, "sex": 2, "income": 2})
-    sums = {"age": workloads.prefix(75)}
-    return workloads.union(
-        domain, {"ages": sums, "ages by sex": sums | {"sex": None}, "others": ["race", "sex", "income"]}
-    )
-
-
-def _fourteen() -> UnionWorkload:
-    domain = Domain({name: min(size, 20) for name, size in ADULT.sizes})
-    pairs = itertools.combinations(domain.names, 2)
-    return workloads.union(domain, {f"{one} x {two}": [one, two] for one, two in pairs})
-
-
-FITTED_CASES = (
-    FittedCase("ages, and ages by sex, summed up; three others", _four),
-    FittedCase("neighbours of eight Adult attributes, ages summed up", _eight),
-    FittedCase(
-        "pairs along sixty attributes of ten values", lambda: _neighbours(Domain({f"a{i}": 10 for i in range(60)}))
-    ),
-    FittedCase("all pairs of fourteen Adult attributes, at most twenty values each", _fourteen),
-)
-
-
-def measure_fitted() -> list[Measured]:
-    """Release and fit each case in this process, to fractions and to whole numbers."""
-    return [_measured(case) for case in FITTED_CASES]
-
-
-def _measured(case: FittedCase) -> Measured:
-    workload = case.workload()
-    assert workload.domain is not None
-    with without_warnings():
-        answer = fast.solve(FitnessForUse(workload, TARGET), tol=FITTED_TOLERANCE)
-    counts = records.count(_people(workload.domain), answer.mechanism.needed_tables)
-    released = release(answer, counts)
-    busy, begun = load(), time.perf_counter()
-    fitted = released.fitted()
-    fractions, begun = time.perf_counter() - begun, time.perf_counter()
-    whole = released.fitted(integer=True)
-    return {
-        "name": case.name,
-        "queries": workload.shape[0],
-        "cells": count_text(workload.shape[1]),
-        "clique cells": sum(part.layout.cells for part in layouts_of(workload)),
-        "seconds": fractions,
-        "seconds, whole": time.perf_counter() - begun,
-        "gap": fitted.gap,
-        "whole": whole.gap,
-        "load": busy,
-    }
-
-
-def _people(domain: Domain) -> Codes:
-    """Return records whose attributes depend on the one before, most of them among a few values."""
-    generator, people = np.random.default_rng(0), []
-    level = generator.random(PEOPLE)
-    for size in domain.shape:
-        level = np.where(generator.random(PEOPLE) < 0.6, level, generator.random(PEOPLE) ** 2)
-        people.append((size * level).astype(np.int64))
-    return np.stack(people, axis=1)
-
-
-def lay_out_fitted(measured: list[Measured]) -> TextTable:
-    rows = [
-        (
-            *(row["name"], str(row["queries"]), row["cells"], str(row["clique cells"])),
-            *(f"{row['seconds']:.2g}", f"{row['gap']:.2g}", f"{row['seconds, whole']:.2g}", f"{row['whole']:.2g}"),
-        )
-        for row in measured
-    ]
-    busy = max(row["load"] for row in measured)
-    title = f"fits of noisy tables of {PEOPLE} records, one thread (load up to {busy:.1f})"
-    return table(title, FITTED_HEADINGS, rows, ("tables",))

@@ -234,24 +234,6 @@ class TestPublication:
         other = dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(6)}, "cells": ["age", "sex"]})
         assert digest(ASKED) == digest(ASKED) != digest(other)
 
-    @pytest.mark.parametrize("integer", [False, True])
-    def test_fitted_tables_are_of_one_data_set(self, path: Path, integer: bool) -> None:
-        noise = np.random.default_rng(0)
-
-        def seeded(deviation: float, count: int) -> Any:
-            return np.array([round(each) for each in (deviation * noise.standard_normal(count)).tolist()], dtype=object)
-
-        found = published(dm.FitnessForUse(ASKED, 1.0), path, seeded)
-        fitted = found.fitted(integer=integer)
-        assert fitted.data.min() >= 0 and (integer or fitted.gap < 0.05)
-        whole = np.rint(fitted.data)
-        assert not integer or np.array_equal(whole, fitted.data)
-        assert np.allclose(fitted.counts("cells"), fitted.data.sum(axis=2))
-        assert np.allclose(fitted.counts("ages"), np.cumsum(fitted.data.sum(axis=(1, 2))))
-        assert np.all(np.diff(fitted.counts("ages")) >= -1e-12)
-        with pytest.raises(dm.errors.InvalidInputError, match="table"):
-            fitted.counts("no table")
-
 
 class TestRelease:
     def test_every_geometry(self) -> None:

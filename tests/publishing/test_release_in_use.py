@@ -129,32 +129,6 @@ class TestCommand:
         assert found.exit_code == 0 and "written: 1 table, tables.csv and STATEMENT.md" in found.output
         assert "Queries asked: 2, in 1 table." in (plan / "out" / "STATEMENT.md").read_text()
 
-    def test_tables_that_agree_lie_in_a_folder_inside(self, plan: Path) -> None:
-        pytest.importorskip("opendp")
-        found = self.run(plan / "records.csv", plan / "plan.npz", "-o", plan / "out", "--fitted")
-        assert found.exit_code == 0 and "fitted: whole tables that agree, and are biased" in found.output
-        names = {each.name for each in (plan / "out" / "fitted").iterdir()}
-        assert names == {"1_sex.csv", "tables.csv", "README.md"}
-        lines = (plan / "out" / "fitted" / "1_sex.csv").read_text().splitlines()
-        assert lines[0] == "sex,count" and all(int(line.split(",")[1]) >= 0 for line in lines[1:])
-
-    def test_what_is_too_large_to_fit_is_refused_before_anything_is_drawn(self, tmp_path: Path) -> None:
-        pairs = dm.workloads.marginals(dm.Domain({"a": 600, "b": 700}), ways=2)
-        dm.save(fast.solve(dm.FitnessForUse(pairs, 4.0)), tmp_path / "plan.npz")
-        found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
-        assert found.exit_code != 0 and "too large to fit" in str(found.exception or found.output)
-        assert not (tmp_path / "out").exists()
-
-    def test_tables_without_a_total_are_not_fitted_and_nothing_is_drawn(self, tmp_path: Path) -> None:
-        """Noise that is drawn and then followed by a refusal would be paid for, and the tables be taken for none."""
-        old = dm.Workload(np.array([[0.0, 1.0, 1.0]]))
-        people = dm.Schema({"age": range(3), "sex": 2})
-        for asked in (dm.workloads.union(people, {"old": {"age": old}}), old):
-            dm.save(fast.solve(dm.FitnessForUse(asked, 4.0)), tmp_path / "plan.npz")
-            found = self.run("no such file.csv", tmp_path / "plan.npz", "-o", tmp_path / "out", "--fitted")
-            assert found.exit_code != 0 and "a fit needs the number of records" in str(found.exception)
-            assert not (tmp_path / "out").exists()
-
     def test_a_plan_that_is_not_certified_says_so(self, plan: Path) -> None:
         asked = dm.workloads.union(dm.Schema({"age": range(6)}), {"ages": {"age": dm.workloads.prefix(6)}})
         with pytest.warns(dm.errors.UncertifiedWarning):
