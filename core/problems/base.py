@@ -17,6 +17,7 @@ from dualmech.geometry.base import KINDS, Geometry, Index
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
+from dualmech.threads import blas_threads
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.domain import count_text
@@ -41,10 +42,23 @@ def _undefined(method: str) -> Callable[..., Any]:
     return undefined
 
 
+LIMITED = "_limited_threads"  # marks a method that runs in as many threads as solves take
+
+
 class Problem(Displayed, Generic[Dual, Made]):
     """What every problem offers besides its judge; type checkers know its dual weights and its mechanism."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """State and judge every problem in as many threads as solves take: all cores would slow down their users."""
+        super().__init_subclass__(**options)
+        for name in ("__init__", "certify"):
+            function = vars(cls).get(name)
+            if function is not None and not hasattr(function, LIMITED):
+                limited_function = blas_threads()(function)
+                setattr(limited_function, LIMITED, True)
+                setattr(cls, name, limited_function)
 
     arguments: ClassVar[tuple[str, ...]]
     """The parameters that state it, by name."""

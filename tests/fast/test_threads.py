@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import reference, threads
+from dualmech.problems.base import Problem
 
 
 class Blas:
@@ -68,6 +69,25 @@ def test_solves_that_overlap_in_any_order_restore_what_there_was(order: list[int
             elif event - 3 in opened:
                 opened.pop(event - 3).close()
             assert blas.threads == (1 if opened else 2)
+
+
+def test_a_problem_is_stated_and_judged_in_as_many_threads_as_a_solve() -> None:
+    """With all cores a judge of two cells took 27 times as long beside two other processes."""
+    seen: list[int] = []
+    with pretended() as blas:
+
+        class Noted(Problem[Any, Any]):
+            def __init__(self) -> None:
+                seen.append(blas.threads)
+
+            def certify(self, primal: object, dual: object) -> Any:
+                seen.append(blas.threads)
+
+        class Again(Noted):
+            """Its methods are those of its base, limited once."""
+
+        Again().certify(None, None)
+        assert seen == [1, 1] and Again.certify is Noted.certify
 
 
 def test_more_threads_by_argument_or_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
