@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
 from os import PathLike
@@ -47,7 +47,7 @@ class Ledger:
 
     path: Path
     limit: Fraction
-    releases: tuple[dict[str, Any], ...] = ()
+    releases: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     unit: PrivacyUnit | None = None
 
     @classmethod
