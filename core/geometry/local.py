@@ -115,46 +115,60 @@ class Priced:
         return np.hstack([self.left[first], self.right[second]])
 
 
-def forms(matrix: Array, epsilon: float) -> Iterator[Priced]:
+def forms(matrix: Array, epsilon: float, mirrored: bool = False, single: bool = False) -> Iterator[Priced]:
     """Yield ``v_S' K v_S`` for all 2^n sets S, the empty and the full one included, in blocks.
 
-    The user types are cut into two halves; a product of two matrices with ``2^(n/2)`` rows each does the rest.
+    The user types are cut into two halves; a product of two matrices with ``2^(n/2)`` rows each does the rest. If
+    K is the same with the user types in reverse, `mirrored` leaves out most sets whose image is another one: those
+    with more members in the first half than in the second, for even n. `single` evaluates in single precision.
     """
     size = len(matrix)
     half, excess = (size + 1) // 2, gain(epsilon)
-    left, right = _subsets(half), _subsets(size - half)
-    right = right[np.argsort(right.sum(axis=1), kind="stable")]
+    left, right = _by_size(_subsets(half)), _by_size(_subsets(size - half))
     first, second = 1 + excess * left, 1 + excess * right
     blocks = [
         np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
         for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
     ]
-    columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T
+    kind = np.float32 if single else np.float64
+    columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T.astype(kind)
     mixed = 2 * first @ matrix[:half, half:]
-    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))])
+    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(kind)
     step = max(BLOCK // columns.shape[1], 1)
+    halved = mirrored and size == 2 * half
+    starts = np.searchsorted(right.sum(axis=1), left.sum(axis=1)) if halved else np.zeros(len(left), dtype=np.intp)
     for start in range(0, len(lines), step):
-        yield Priced(lines[start : start + step] @ columns, left[start : start + step], right)
+        begin = starts[start]
+        yield Priced(lines[start : start + step] @ columns[:, begin:], left[start : start + step], right[begin:])
+
+
+def _by_size(sets: Sets) -> Sets:
+    return sets[np.argsort(sets.sum(axis=1), kind="stable")]
 
 
 def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
     """Return the largest ``v_S' K v_S`` over the sets of each size 0 … n, and an allowance for its rounding, absolute.
 
-    Raises `InvalidInputError` for more than 32 user types.
+    If K differs from its image in reverse by rounding alone, the mean of both is priced, on half of the sets, and the
+    allowance covers the difference. Raises `InvalidInputError` for more than 32 user types.
     """
     size = len(matrix)
     if size > EXACT:
         raise InvalidInputError(f"all patterns are priced up to {EXACT} user types only, got {size}")
+    largest, total = (1 + gain(epsilon)) ** 2, float(np.abs(matrix).sum())
+    difference = float(np.abs(matrix - matrix[::-1, ::-1]).sum()) / 2
+    mirrored = difference <= size * EPS * total
+    if mirrored:
+        matrix = (matrix + matrix[::-1, ::-1]) / 2
     worst = np.full(size + 1, -np.inf)
-    for block in forms(matrix, epsilon):
+    for block in forms(matrix, epsilon, mirrored):
         counts = block.right.sum(axis=1)
         starts = np.flatnonzero(np.diff(counts, prepend=-1))
         by_right = np.maximum.reduceat(block.values, starts, axis=1)
-        for total, values in zip(block.left.sum(axis=1), by_right, strict=True):
-            reached = total + counts[starts]
+        for count, values in zip(block.left.sum(axis=1), by_right, strict=True):
+            reached = count + counts[starts]
             worst[reached] = np.maximum(worst[reached], values)
-    largest = (1 + gain(epsilon)) ** 2 * float(np.abs(matrix).sum())
-    return worst, float(4 * (size + 4) * EPS * largest)
+    return worst, largest * (4 * (size + 4) * EPS * total + mirrored * difference * UPWARDS)
 
 
 def _subsets(size: int) -> Sets:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 from scipy.linalg import blas, lapack
 
@@ -31,6 +32,8 @@ from dualmech.validate import Array
 # range of ``diag(w/a)^(1/2) P`` and the squared lengths of the rows of Y are ``w_S ‖Z'p_S‖² / a_S``. No inverse of G
 # is formed, and weights may vanish until G is singular, as it is at the optimum of some workloads.
 
+
+Index = npt.NDArray[np.intp]
 
 NEARLY = 0.995  # share of the way to the boundary that a step goes at most
 
@@ -146,6 +149,63 @@ class MasterEquations:
         return weights, others
 
 
+class MomentEquations(MasterEquations):
+    """The same equations without an adversary, through the moments of the patterns, which are fewer than patterns.
+
+    The Hessian is ``U U' + D`` with ``D = diag(w ∘ s)``. On the orthonormal basis Q of the range of O on which
+    ``Y = Q F`` has ``F F' = diag(k)``, ``2 (O O') ∘ (Y Y')`` is the sum over pairs a ≤ b of
+    ``2 (k_a + k_b) (q_a ∘ q_b)(q_a ∘ q_b)'``, with k_a in place of ``2 k_a`` where a = b: U has a column a pair. With
+    B the borders and C = [U, B], ``δ = D⁻¹ (first - C x)``, and x solves a positive definite system of few unknowns.
+    """
+
+    def __init__(self, frame: Frame, point: PatternPoint, view: View) -> None:
+        self.point, self.view, self.adversary = point, view, False
+        self.basis, self.same = frame.basis[frame.parts[0]], frame.same
+        borders = point.weights[:, None] * view.coordinates[:, : len(self.basis)]
+        pairs = np.hstack([_pair_products(*part) for part in zip(view.orthonormal, view.scaled, strict=True)])
+        self.pairs, self.columns = pairs.shape[1], np.hstack([pairs, borders])
+        self.diagonal = point.weights * point.slacks
+        system = blas.dsyrk(1.0, self.columns / np.sqrt(self.diagonal)[:, None], trans=1, lower=1)
+        first_unknowns = np.arange(self.pairs)
+        system[first_unknowns, first_unknowns] += 1
+        self.factor = _factor(system)
+
+    def _solve(self, first: Array, rest: Array, passes: int) -> tuple[Array, Array]:
+        weights, others = np.zeros(len(first)), np.zeros(len(rest))
+        pairs, borders = self.columns[:, : self.pairs], self.columns[:, self.pairs :]
+        above, below = first, rest
+        for count in range(passes):
+            if count:
+                above = first - pairs @ (pairs.T @ weights) - self.diagonal * weights - borders @ others
+                below = rest - borders.T @ weights
+            right = self.columns.T @ (above / self.diagonal)
+            right[self.pairs :] -= below
+            solved = _solve_factored(self.factor, right)
+            weights += (above - self.columns @ solved) / self.diagonal
+            others += solved[self.pairs :]
+        return weights, others
+
+
+MANY = 1.25  # patterns, relative to pairs of moments, from which the equations are solved through the moments
+
+
+def _equations(frame: Frame, point: PatternPoint, view: View) -> MasterEquations:
+    """Return the Newton equations at a point, factored the cheaper way."""
+    pairs = sum(part.shape[1] * (part.shape[1] + 1) // 2 for part in view.orthonormal)
+    few = frame.adversary or len(point.weights) < MANY * pairs
+    return (MasterEquations if few else MomentEquations)(frame, point, view)
+
+
+def _pair_products(orthonormal: Array, scaled: Array) -> Array:
+    """Return the columns U of a part of the coordinates, shape (s, r (r + 1) / 2); see `MomentEquations`."""
+    factor = orthonormal.T @ scaled
+    values, vectors = np.linalg.eigh(factor @ factor.T)
+    values, basis = np.maximum(values, 0.0), orthonormal @ vectors
+    first, second = np.triu_indices(len(values))
+    sizes = np.where(first == second, values[first], values[first] + values[second])
+    return np.asarray(basis[:, first] * (basis[:, second] * np.sqrt(2 * sizes)))
+
+
 def _curvature(view: View) -> Array:
     """Return the Hessian in relative changes of the weights, its lower triangle: half of the work."""
     total: Array | None = None
@@ -163,7 +223,7 @@ def _master_step(frame: Frame, point: PatternPoint, view: View) -> tuple[Pattern
     Both sides go as far as they can, if that brings them nearer to the aim of the step. Otherwise they go equally far,
     without the predictor's correction and only so far that it brings them nearer; a short step always does.
     """
-    equations = MasterEquations(frame, point, view)
+    equations = _equations(frame, point, view)
     count, users = len(point.weights), len(point.share)
     trial = equations.change(np.zeros(count), np.zeros(users), passes=1)
     primal, dual = _step_limits(point, trial)
@@ -246,10 +306,22 @@ def _solve_factored(factor: tuple[Array, Array], right: Array) -> Array:
     return np.asarray(column * scipy.linalg.cho_solve((lower, True), column * right, check_finite=False))
 
 
-ADDED = 3  # patterns that are added at a time, for each user type
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much is done between two pricings of all patterns."""
 
-CLOSER = 0.2
-"""Remaining gap on the current patterns, relative to the gap over all, at which more are added."""
+    added: int  # patterns that are added at a time, for each user type
+    closer: float  # remaining gap on the current patterns, relative to the gap over all, at which more are added
+
+    @classmethod
+    def of(cls, size: int) -> Pace:
+        """Return the pace for n user types: many patterns take seconds to price, a Newton step takes a fraction."""
+        return cls(3, 0.2) if size <= DOUBLE else cls(10, 0.005)
+
+
+DOUBLE = 24  # user types up to which all patterns are priced in double precision
+
+SINGLE_ERROR = 2e-8  # of a form in single precision, relative to the sum of the magnitudes of its terms
 
 MOST_STEPS = 40  # Newton steps on one set of patterns, at most
 
@@ -290,13 +362,14 @@ def generate(frame: Frame, limits: loop.Limits, begin: Columns | None = None) ->
     """Generate patterns until the gap is reached, from all intervals of the user types on a circle, or further."""
     if begin is None:
         first = points.start(frame, intervals(len(frame.share)))
-        begin = _solve_and_price(frame, first, CLOSER, 0, limits.deadline)
+        begin = _solve_and_price(frame, first, Pace.of(len(frame.share)).closer, 0, limits.deadline)
     return loop.run(begin, partial(_step, frame, limits.tol, limits.deadline), limits, margin=1.0)
 
 
 def priced(frame: Frame, searched: Columns, deadline: Deadline) -> Columns:
     """Return the state that a search came to, with what it proves over all patterns in place of a suggestion."""
-    return _solve_and_price(frame, searched.point, CLOSER * searched.least_gap, searched.steps, deadline)
+    tol = Pace.of(len(frame.share)).closer * searched.least_gap
+    return _solve_and_price(frame, searched.point, tol, searched.steps, deadline)
 
 
 def intervals(size: int) -> Sets:
@@ -306,27 +379,52 @@ def intervals(size: int) -> Sets:
 
 
 def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) -> tuple[float, Sets]:
-    """Price all patterns; return by how much the judge will raise all costs, and the sets that are worst."""
-    size, excess = len(point.costs), local.gain(frame.epsilon)
+    """Price all patterns; return by how much the judge will raise all costs, and the sets that are worst.
+
+    Of many user types the forms are evaluated in single precision, and the worst sets once more. What single precision
+    misses, the judge sees.
+    """
+    size, single = len(point.costs), len(point.costs) > DOUBLE
     mixed = np.outer(point.costs, point.share)
-    even = np.allclose(point.share, 1, rtol=1e-12, atol=0)
+    form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
+    least = -SINGLE_ERROR * (1 + local.gain(frame.epsilon)) ** 2 * float(np.abs(form).sum()) if single else 0.0
     most = count * len(frame.parts)  # a set and its image, where one stands for both
-    scores, sets, rise = [np.zeros(0)], [np.zeros((0, size), dtype=bool)], 0.0
-    for block in local.forms(view.matrix @ view.matrix.T - (mixed + mixed.T) / 2, frame.epsilon):
-        counts = size + excess * block.sizes
-        half = block.left.shape[1]
-        mass = size + excess * np.add.outer(block.left @ point.share[:half], block.right @ point.share[half:])
-        values = block.values / (counts * mass)
-        values[(block.sizes == 0) | (block.sizes == size)] = -np.inf
-        # Where the prior is uneven, the judge takes the least that is compatible with the costs.
-        rise = max(rise, float((values if even else values * (mass / size)).max()))
-        flat = values.ravel()
-        chosen = np.argpartition(flat, -min(most, len(flat)))[-most:]
-        scores.append(flat[chosen])
-        sets.append(block.sets(chosen))
-    all_scores = np.concatenate(scores)
-    order = np.argsort(-all_scores, kind="stable")[:most]
-    return rise, distinct(frame, np.vstack(sets)[order[all_scores[order] > 0]])[:count]
+    sets, rise = [np.zeros((0, size), dtype=bool)], 0.0
+    for block in local.forms(form, frame.epsilon, frame.mirrored, single):
+        if not block.values.max() > least:
+            continue
+        chosen = np.flatnonzero(block.values.ravel() > least)
+        first, second = np.unravel_index(chosen, block.values.shape)
+        halves = block.left, first, block.right, second
+        scores, largest = _scores(frame, point, block.values.ravel()[chosen], halves)
+        rise = max(rise, largest)
+        sets.append(block.sets(chosen[np.argpartition(scores, -min(most, len(scores)))[-most:]]))
+    worst = np.vstack(sets)
+    vectors = 1 + local.gain(frame.epsilon) * worst
+    empty = np.zeros((1, 0), dtype=bool), np.zeros(len(worst), dtype=np.intp)
+    scores, largest = _scores(
+        frame, point, np.einsum("su,su->s", vectors @ form, vectors), (*empty, worst, np.arange(len(worst)))
+    )
+    order = np.argsort(-scores, kind="stable")[:most]
+    return largest if single else rise, distinct(frame, worst[order[scores[order] > 0]])[:count]
+
+
+def _scores(
+    frame: Frame, point: PatternPoint, values: Array, halves: tuple[Sets, Index, Sets, Index]
+) -> tuple[Array, float]:
+    """Return by how much patterns are priced too low, and by how much the judge will raise all costs for them.
+
+    `values` are ``v_S' K v_S`` of the sets that rows of two halves make up. Where the prior is uneven, the judge takes
+    the least that is compatible with the costs.
+    """
+    left, first, right, second = halves
+    size, half, excess = len(point.share), left.shape[1], local.gain(frame.epsilon)
+    members = left.sum(axis=1)[first] + right.sum(axis=1)[second]
+    mass = size + excess * ((left @ point.share[:half])[first] + (right @ point.share[half:])[second])
+    scores = values / ((size + excess * members) * mass)
+    scores[(members == 0) | (members == size)] = -np.inf
+    even = np.allclose(point.share, 1, rtol=1e-12, atol=0)
+    return scores, max(float((scores if even else scores * (mass / size)).max(initial=0.0)), 0.0)
 
 
 def distinct(frame: Frame, sets: Sets) -> Sets:
@@ -340,7 +438,7 @@ def _solve_and_price(frame: Frame, point: PatternPoint, tol: float, steps: int, 
     point, view, count = follow_path(frame, point, tol, MOST_STEPS, deadline)
     rise, further = np.inf, point.sets[:0]
     if not deadline.passed:
-        rise, further = price_patterns(frame, point, view, ADDED * len(frame.share))
+        rise, further = price_patterns(frame, point, view, Pace.of(len(frame.share)).added * len(frame.share))
     objective, bound = objective_and_bound(frame, point, view, rise)
     return Columns(point, view, objective, bound, further, steps + count)
 
@@ -367,11 +465,12 @@ def _step(frame: Frame, tol: float, deadline: Deadline, columns: Columns) -> Col
     if len(playing) > FEW * len(frame.share) and columns.gap < columns.least_gap:
         playing = (point.weights > SMALL * point.slacks) | (point.slacks < np.median(point.slacks))
         playing |= point.sets.sum(axis=1) == 1  # these alone make sure that G is regular
-    aim = CLOSER * min(columns.gap, 1.0)
+    closer = Pace.of(len(frame.share)).closer
+    aim = closer * min(columns.gap, 1.0)
     if not len(further):
-        aim = CLOSER * min(aim, progress(frame, point, columns.view))
+        aim = closer * min(aim, progress(frame, point, columns.view))
     product = aim * columns.view.objective / len(point.sets)
     point = points.replace_patterns(frame, point, playing, further, product)
-    aim = max(aim, CLOSER * tol) if len(further) else aim
+    aim = max(aim, closer * tol) if len(further) else aim
     seen = _solve_and_price(frame, point, aim, columns.steps, deadline)
     return replace(seen, least_gap=min(columns.gap, columns.least_gap))

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from dualmech.fast.engine import loop
 from dualmech.fast.local import columns, points
-from dualmech.fast.local.columns import CLOSER, Columns
+from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.gradient import ProjectedGradient
 from dualmech.fast.local.points import ALIKE, SMALLEST, Frame, PatternPoint, View
 from dualmech.geometry import local
@@ -206,6 +206,8 @@ ADDED = 2  # patterns that are added at a time, at most, for each user type
 
 MOST, ROOM = 1500, 8
 """Patterns that are weighed together, at most: so many, or so many for each user type if that is more."""
+
+CLOSER = 0.2  # remaining gap on the current patterns, relative to the suggested gap, at which more are added
 
 STEPS = 12  # Newton steps on one set of patterns, at most
 COARSE, FINEST = 0.1, 1e-12  # aims of the first weighing, relative, and the least one

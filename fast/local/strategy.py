@@ -22,7 +22,6 @@ from dualmech.solution import Solution
 
 EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
 LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
-PRICED = 28  # user types up to which all patterns are priced where a search has missed some: it takes some seconds
 
 MARGIN, ATTEMPTS = 0.5, 4
 """Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
@@ -155,6 +154,9 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     within = replace(limits, tol=aim, deadline=searching)
     outcome, drawn = search.search(problem, frame, within, rng, bound, aim if few or known is None else np.inf)
     proven = outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
+    unlimited = limits.deadline.left is None and not limits.steps_given
+    if few and unlimited and not proven and problem.user_types > TIMED:  # a judgement alone would take seconds
+        return _all_priced(problem, frame, limits, outcome)
     last = outcome.best_dual if few else outcome.best_primal
     dual = points.dual(frame, last.point, last.view)
     remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
@@ -182,7 +184,10 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         solver="fast:restart",
         history=outcome.history,
     )
-    return _all_priced(problem, frame, limits, outcome, answer)
+    if not few or answer.status is not Status.STALLED:
+        return answer
+    exact = _all_priced(problem, frame, limits, outcome)
+    return min(exact, answer, key=lambda ending: ending.gap)
 
 
 def _candidates(
@@ -196,15 +201,11 @@ def _candidates(
     return candidates
 
 
-def _all_priced(
-    problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns], answer: Solution
-) -> Solution:
-    """Price all patterns from where a search ended that has missed some, where they are few enough."""
-    if answer.status is not Status.STALLED or problem.user_types > PRICED:
-        return answer
+def _all_priced(problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns]) -> Solution:
+    """Generate columns from the patterns at which a search ended, of which it may have missed some."""
     begin = columns.priced(frame, outcome.best_primal, limits.deadline)
-    exact = _by_columns(problem, frame, limits, begin, outcome.history, answer.solver)
-    return min(exact, answer, key=lambda ending: ending.gap)
+    further = limits if limits.steps_given else replace(limits, max_iterations=begin.steps + limits.max_iterations)
+    return _by_columns(problem, frame, further, begin, outcome.history, "fast:restart")
 
 
 def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> LocalDual | None:

@@ -1,5 +1,7 @@
 """Extremal patterns: they generate every private row, and the oracle prices all of them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -50,6 +52,10 @@ class TestPatterns:
             local.all_sets(21)
 
 
+def _all_rows(block: local.Priced) -> Any:
+    return block.sets(np.arange(block.values.size)).astype(int).tolist()
+
+
 class TestPricing:
     @given(seeds, st.integers(2, 9), epsilons)
     @quick
@@ -65,6 +71,27 @@ class TestPricing:
         expected = [values[counts == count].max() for count in range(size + 1)]
         assert np.abs(worst - expected).max() <= allowance
         assert allowance <= 1e-10 * np.abs(matrix).sum() * np.exp(2 * epsilon)
+
+    @given(seeds, st.integers(2, 9), epsilons)
+    @quick
+    def test_a_form_that_is_the_same_in_reverse_is_priced_on_half_of_the_sets(
+        self, seed: int, size: int, epsilon: float
+    ) -> None:
+        matrix = np.random.default_rng(seed).standard_normal((size, size))
+        matrix = matrix + matrix.T
+        matrix = matrix + matrix[::-1, ::-1]
+        rounded = matrix * (1 + 1e-16 * np.arange(size))
+        rounded = (rounded + rounded.T) / 2
+        worst, allowance = local.worst_by_size(rounded, epsilon)
+        every = {tuple(row) for block in local.forms(matrix, epsilon) for row in _all_rows(block)}
+        half = [tuple(row) for block in local.forms(matrix, epsilon, mirrored=True) for row in _all_rows(block)]
+        assert len(half) == len({*half}) and {*half, *(row[::-1] for row in half)} == every
+        vectors = 1 + local.gain(epsilon) * np.array([*every])
+        values, counts = np.einsum("su,uv,sv->s", vectors, matrix, vectors), np.array([*every]).sum(axis=1)
+        expected = [values[counts == count].max() for count in range(size + 1)]
+        assert np.abs(worst - expected).max() <= allowance
+        single = max(block.values.max() for block in local.forms(matrix, epsilon, single=True))
+        assert abs(single - values.max()) <= 1e-6 * (1 + local.gain(epsilon)) ** 2 * np.abs(matrix).sum()
 
     def test_blocks_name_their_sets(self) -> None:
         matrix = np.diag(np.arange(1.0, 8))

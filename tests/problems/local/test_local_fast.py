@@ -137,7 +137,27 @@ class TestMaster:
         weights = rng.uniform(0.8, 1.2, len(rows)) * 5 / len(rows)
         assert points.balance_columns(weights, rows) @ rows == pytest.approx(1)
 
-    def test_all_patterns_are_priced(self) -> None:
+    @quick
+    @given(seeds, st.booleans())
+    def test_moments_solve_the_equations_of_the_patterns(self, seed: int, mirrored: bool) -> None:
+        rng = np.random.default_rng(seed)
+        workload = dm.workloads.prefix(5) if mirrored else dm.Workload(rng.standard_normal((5, 5)))
+        problem = dm.LocalStrategy(workload, 1.0)
+        frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
+        point = points.start(frame, local.all_sets(5), rng.uniform(0.1, 1, 30))
+        assert frame.mirrored == mirrored
+        view, aim = points.View.of(frame, point), rng.uniform(0.01, 0.1, len(point.weights))
+        changes = [
+            kind(frame, point, view).change(aim, np.zeros(5))
+            for kind in (columns.MasterEquations, columns.MomentEquations)
+        ]
+        for name in ("weights", "slacks", "costs"):
+            one, other = (getattr(change, name) for change in changes)
+            assert np.abs(one - other).max() <= 1e-8 * np.abs(one).max(), name
+
+    @pytest.mark.parametrize("double", [columns.DOUBLE, 0])
+    def test_all_patterns_are_priced(self, double: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(columns, "DOUBLE", double)
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
         point = points.start(frame, columns.intervals(6))
