@@ -20,7 +20,7 @@ from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
-from dualmech.files import archives, reading
+from dualmech.files import archives, atomic, reading
 from dualmech.geometry.in_numbers import VALUES
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
@@ -172,7 +172,7 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
         text = json.dumps([asdict(entry) for entry in listed.values()], indent=1)
-        files.atomic.write_text(place / INDEX, text)
+        atomic.write_text(place / INDEX, text)
         yield listed[name]
 
 

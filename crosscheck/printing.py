@@ -18,11 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dualmech import files
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.families import family_of
 from dualmech.display import decimal_above
 from dualmech.errors import BackendError, InvalidInputError, printable
+from dualmech.files import atomic
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import Problem
@@ -71,7 +71,7 @@ def check_drawable(folder: str) -> Path:
     check_installed()
     if not folder:
         raise InvalidInputError("output must be the path of a folder, got an empty one")
-    return files.atomic.make_folder(folder)
+    return atomic.make_folder(folder)
 
 
 def save_picture(
@@ -90,7 +90,7 @@ def save_picture(
         canvas = Canvas(figsize=(5.6 * columns, 3.8), layout="constrained")
         picture(canvas.subplots(ncols=columns), rows)
         for kind, path in zip(KINDS, paths, strict=True):
-            with files.atomic_write(path) as handle:
+            with atomic.atomic_write(path) as handle:
                 canvas.savefig(handle, format=kind, dpi=RESOLUTION, metadata=METADATA[kind])
     return paths
 

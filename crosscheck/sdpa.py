@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from dualmech import files, reference, validate
+from dualmech import reference, validate
 from dualmech.errors import DualmechError, FileFormatError, InputTypeError
-from dualmech.files import reading
+from dualmech.files import atomic, reading
 from dualmech.files.reading import FilePath
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -198,7 +198,7 @@ def variables(problem: Problem) -> float:
 
 def write(program: SparseProgram, path: str | PathLike[str]) -> None:
     """Write a program as an SDPA sparse file; the same program gives the same bytes."""
-    files.atomic.write_text(path, validate.instance(SparseProgram, program=program).text())
+    atomic.write_text(path, validate.instance(SparseProgram, program=program).text())
 
 
 def read(path: str | PathLike[str]) -> SparseProgram:

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualmech import files, linalg, validate
+from dualmech import linalg, validate
 from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InvalidInputError
+from dualmech.files import atomic, reading
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
@@ -97,7 +98,7 @@ class Proof(Displayed):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
-        files.atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
+        atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
 
     def lines(self) -> list[str]:
         """Return what it shows, and of a problem of targets how private its noise is.
@@ -236,7 +237,7 @@ def verify(path: str | PathLike[str]) -> Proof:
     (True, True)
     """
     try:
-        with files.reading.errors_naming(path):
+        with reading.errors_naming(path):
             document = check.read(str(path))
         lower, upper = check.check(document)
     except Refused as error:
