@@ -55,8 +55,8 @@ class Form:
         labels = {
             axis: np.arange(sizes[axis]) if axis in self.turning else self.symmetries[axis].labels for axis in self.axes
         }
-        self.classes = {axis: int(own.max()) + 1 for axis, own in labels.items()}
-        self.stated, self.attributes = stated, {str(axis): {"classes": own} for axis, own in labels.items()}
+        self.classes = {axis: int(values.max()) + 1 for axis, values in labels.items()}
+        self.stated, self.attributes = stated, {str(axis): {"classes": values} for axis, values in labels.items()}
 
     def checked(self, *, lower: bool) -> Attributes:
         """Return the checker's own view of a side."""
@@ -68,10 +68,9 @@ class Form:
         for key in {self.place(block)[0] for block in (*blocks.keys, *(block.key for block in blocks.matrix_blocks))}:
             work += math.prod(self.shape(key)) ** 3.0
         for table in self.stated["tables"]:
-            asked = {int(axis): name for axis, name in table.items()}
-            operations = math.prod(count**2.0 for axis, count in self.classes.items() if axis not in asked)
-            for axis, name in asked.items():
-                count = self.classes.get(axis, 1)
+            operations = math.prod(count**2.0 for axis, count in self.classes.items() if str(axis) not in table)
+            for axis, name in table.items():
+                count = self.classes.get(int(axis), 1)
                 operations *= (count if name == VALUES else len(queries[name])) * (count**2 + count)
             work += operations
         work += sum(matrix.shape[0] * matrix.shape[1] ** 2.0 for matrix in queries.values())
