@@ -19,7 +19,7 @@ from dualmech import fast, files, validate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import MakeProblem
 from dualmech.crosscheck.judging import covariance_of_strategy
-from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
+from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, atomic, reading
 from dualmech.geometry.in_numbers import VALUES
 from dualmech.problems.base import AnyProblem, Problem
@@ -250,9 +250,9 @@ def _kept(path: Path, problem: Problem) -> dm.Proof | None:
 
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write the problem, as plain arrays and as a program: the same bytes each time."""
-    if sdpa.variables(problem) <= MOST_VARIABLES:
+    with suppress(DualmechError):  # of a problem that has no such program
         program = sdpa.sparse_program(problem)
-        if len(program.entries) <= MOST_ENTRIES:
+        if len(program.objective) <= MOST_VARIABLES and len(program.entries) <= MOST_ENTRIES:
             sdpa.write(program, folder / f"{name}.dat-s")
     stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:

@@ -2,26 +2,12 @@
 
 A file states ``minimise c'x`` over x (n,) subject to ``Σ_i x_i F_i − F_0 ⪰ 0``, block by block. Any formulation of
 `dualmech.reference.formulate` in semidefinite and second-order cones is written from CVXPY's own compilation
-(`dualmech.reference.conic`). Three families on a matrix have a form of their own, written from exact numbers. On a
-basis B (k, d) of rank k, with ``W = L B``, neighbours U (d, s) and the covariance Σ (k, k) of the noise on B x, they
-are one program. With t the value, which is x_1, and Z (s, s),
-
-    ``[[Σ, B U], [(B U)', Z]] ⪰ 0``,
-
-so that ``Z ⪰ (B U)' Σ⁻¹ (B U)`` has the squared costs of neighbours on its diagonal, and in a diagonal block
-
-- `FitnessForUse`, minimise t:  ``t − Z_ii ≥ 0``,  ``c_j − v_j Σ v_j' ≥ 0``;
-- `PrivacyFirst`, minimise t:   ``cost − Z_ii ≥ 0``,  ``t c_j − v_j Σ v_j' ≥ 0``;
-- `TotalVariance`, minimise t:  ``1 − Z_ii ≥ 0``,  ``t − Σ_j w_j v_j Σ v_j' ≥ 0``.
-
-That form has no equations. The multipliers of the diagonal block, in its order, are weights that prove a lower bound.
+(`dualmech.reference.conic`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from math import inf
 from os import PathLike
 from typing import Any
@@ -29,16 +15,12 @@ from typing import Any
 import numpy as np
 
 from dualmech import reference, validate
-from dualmech.errors import DualmechError, FileFormatError, InputTypeError
+from dualmech.errors import FileFormatError
 from dualmech.files import atomic, reading
 from dualmech.files.reading import FilePath
-from dualmech.problems.base import AnyProblem, Problem
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.problems.variance import TotalVariance
 from dualmech.reference.conic import Entry, MatrixInequalities
 from dualmech.validate import Array
 
-VALUE = 1  # variable that is the objective
 MOST_NAMED = 8  # variables that a file's first line names
 PUNCTUATION = str.maketrans("{}(),", "     ")  # characters that SDPA's own files put around numbers
 
@@ -87,12 +69,9 @@ class SparseProgram:
 
 
 def sparse_program(problem: object, formulation: str | None = None) -> SparseProgram:
-    """Return a semidefinite program of a problem.
+    """Return a semidefinite program of a problem, that of `reference.formulate`.
 
-    By default `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` are written in the form of this
-    module, with the variables, in this order, t; the upper triangle of Σ by rows, ``Σ_11, Σ_12, …``; the upper triangle
-    of Z by rows. Any other problem, and those three with a `formulation`, is the program of `reference.formulate`: the
-    remark names its variables, `values` reads them, and a program that maximises has the value ``−c'x``.
+    The remark names its variables, `values` reads them, and a program that maximises has the value ``−c'x``.
     Raises `InputTypeError` for what the reference layer does not state, `InvalidInputError` for an unknown formulation,
     or one with cones other than semidefinite and second-order ones.
 
@@ -104,23 +83,21 @@ def sparse_program(problem: object, formulation: str | None = None) -> SparsePro
     >>> import dualmech as dm
     >>> from dualmech.crosscheck import sdpa
     >>> print(sdpa.sparse_program(dm.FitnessForUse(dm.workloads.identity(1), targets=4.0)).text(), end="")
-    "FitnessForUse, 1 queries, 1 cells: x = (t, Sigma (1, 1), Z (1, 1))
+    "FitnessForUse: minimise c'x, alpha = x_1, Sigma (1, 1) = x_2, Z (1, 1) = x_3
     3
     2
-    2 -2
+    -2 2
     1 0 0
-    0 1 1 2 -1
-    0 2 2 2 -4
-    1 2 1 1 1
-    2 1 1 1 1
-    2 2 2 2 -1
-    3 1 2 2 1
-    3 2 1 1 -1
+    0 1 2 2 -4
+    0 2 1 2 -1
+    1 1 1 1 1
+    2 1 2 2 -1
+    2 2 1 1 1
+    3 1 1 1 -1
+    3 2 2 2 1
     >>> print(sdpa.sparse_program(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]])).remark)
     QueryWeighting: minimise c'x, v (2) = x_1..x_2, u (2) = x_3..x_4
     """
-    if formulation is None and _has_own_form(problem):
-        return _own_program(problem)
     written = reference.matrix_inequalities(problem, formulation)
     return SparseProgram(written.objective, written.blocks, written.entries, _remark(problem, written))
 
@@ -137,63 +114,7 @@ def values(problem: Any, x: Array, formulation: str | None = None) -> dict[str, 
     >>> sdpa.values(dm.QueryWeighting(dm.workloads.prefix(2), [[1, 0], [0, 1]]), [4.0, 3.0, 2.0, 1.0])
     {'v': array([4., 3.]), 'u': array([2., 1.])}
     """
-    if formulation is None and _has_own_form(problem):
-        rank, pairs = _on_matrix(problem).geometry.moves.shape
-        noise, costs = _Triangle(VALUE, rank), _Triangle(VALUE + rank * (rank + 1) // 2, pairs)
-        point = validate.vector(VALUE + noise.count + costs.count, "variable", x=x)
-        return {"t": point[0], "Sigma": noise.of(point), "Z": costs.of(point)}
     return reference.matrix_inequalities(problem, formulation).values(x)
-
-
-def _own_program(problem: Any) -> SparseProgram:
-    """Return the program of one of the three families in the form of this module."""
-    problem = _on_matrix(problem)
-    geometry = problem.geometry
-    rank, pairs = geometry.moves.shape
-    noise, costs = _Triangle(VALUE, rank), _Triangle(VALUE + rank * (rank + 1) // 2, pairs)
-    limits = [*_limits_of_costs(problem, costs), *_limits_of_variances(problem, noise)]
-    entries = [*_schur(geometry.moves, noise, costs)]
-    entries += (
-        (number, 2, place, place, value)
-        for place, limit in enumerate(limits, start=1)
-        for number, value in limit
-        if value
-    )
-    objective = np.zeros(VALUE + noise.count + costs.count)
-    objective[0] = 1.0
-    queries, cells = problem.workload.shape
-    remark = (
-        f"{type(problem).__name__}, {queries} queries, {cells} cells: x = (t, Sigma ({rank}, {rank}), "
-        f"Z ({pairs}, {pairs}))"
-    )
-    return SparseProgram(objective, (rank + pairs, -len(limits)), tuple(sorted(entries)), remark)
-
-
-def covariance(problem: AnyProblem, x: Array) -> Array:
-    """Return Σ (k, k) of a solution x, as a solver left it; ``problem.feasible`` makes it feasible.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.crosscheck import sdpa
-    >>> problem = dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0)
-    >>> sdpa.covariance(problem, [4 / 3, 1, -1 / 2, 1, 0, 0, 0])
-    array([[ 1. , -0.5],
-           [-0.5,  1. ]])
-    """
-    _on_matrix(problem)
-    return values(problem, x)["Sigma"]
-
-
-def variables(problem: Problem) -> float:
-    """Return how many variables the program of a problem has; infinitely many where it has no such program."""
-    try:
-        if _has_own_form(problem):
-            rank, pairs = _on_matrix(problem).geometry.moves.shape
-            return float(VALUE + rank * (rank + 1) // 2 + pairs * (pairs + 1) // 2)
-        return float(len(reference.matrix_inequalities(problem).objective))
-    except DualmechError:
-        return inf
 
 
 def write(program: SparseProgram, path: str | PathLike[str]) -> None:
@@ -227,76 +148,6 @@ def read(path: str | PathLike[str]) -> SparseProgram:
     return SparseProgram(objective, blocks, entries, remarks[0] if remarks else "")
 
 
-FAMILIES = FitnessForUse, PrivacyFirst, TotalVariance
-"""Families with a form of their own, on a matrix."""
-
-
-class _Triangle:
-    """Numbers of the variables that are a symmetric matrix, by its rows."""
-
-    def __init__(self, before: int, size: int) -> None:
-        self.size, self.count = size, size * (size + 1) // 2
-        places = np.triu_indices(size)
-        self.numbers = np.zeros((size, size), dtype=int)
-        self.numbers[places] = before + 1 + np.arange(self.count)
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        """Yield row, column and number of every variable."""
-        rows, columns = np.triu_indices(self.size)
-        yield from zip(rows.tolist(), columns.tolist(), self.numbers[rows, columns].tolist(), strict=True)
-
-    def of(self, x: Array) -> Array:
-        """Return the matrix at a point x."""
-        upper = np.where(self.numbers > 0, x[self.numbers - 1], 0.0)
-        return np.asarray(upper + np.triu(upper, 1).T)
-
-    def form(self, matrix: Any) -> Iterator[tuple[int, float]]:
-        """Yield the coefficients of ``⟨matrix, X⟩`` for a symmetric matrix, by the numbers of variables, negative."""
-        for row, column, number in self:
-            yield number, -float(matrix[row][column]) * (1 if row == column else 2)
-
-
-def _schur(moves: Array, noise: _Triangle, costs: _Triangle) -> Iterator[Entry]:
-    """Yield the entries of ``[[Σ, B U], [(B U)', Z]]``; entries without a variable are those of −F_0."""
-    for row, column, number in noise:
-        yield number, 1, row + 1, column + 1, 1.0
-    for row, column, number in costs:
-        yield number, 1, noise.size + row + 1, noise.size + column + 1, 1.0
-    for row, column in np.argwhere(moves).tolist():
-        yield 0, 1, row + 1, noise.size + column + 1, -float(moves[row, column])
-
-
-def _limits_of_costs(problem: Problem, costs: _Triangle) -> Iterator[list[tuple[int, float]]]:
-    """Yield ``t − Z_ii``, or the budget less Z_ii, as coefficients by variable; F_0's are negative."""
-    free = isinstance(problem, FitnessForUse)
-    first = (VALUE, 1.0) if free else (0, -float(getattr(problem, "cost", 1.0)))
-    for index in range(costs.size):
-        yield [first, (int(costs.numbers[index, index]), -1.0)]
-
-
-def _limits_of_variances(problem: AnyProblem, noise: _Triangle) -> Iterator[list[tuple[int, float]]]:
-    """Yield limits less their variances, as coefficients by variable."""
-    rows = problem.geometry.representation
-    if isinstance(problem, TotalVariance):
-        yield [(VALUE, 1.0), *noise.form(_gram(rows, problem.asked_weights))]
-        return
-    for row, target in zip(rows, problem.targets.tolist(), strict=True):
-        limit = (0, -target) if isinstance(problem, FitnessForUse) else (VALUE, target)
-        yield [limit, *noise.form(np.outer(row, row))]
-
-
-def _gram(rows: Array, weights: Array) -> list[list[float]]:
-    """Return ``L' diag(w) L``, each entry the double that is nearest to the exact sum."""
-    exact = [[Fraction(entry) for entry in row] for row in rows.tolist()]
-    scaled = [[Fraction(w) * entry for entry in row] for w, row in zip(weights.tolist(), exact, strict=True)]
-    left, right = (list(zip(*triples, strict=True)) for triples in (scaled, exact))
-    return [[float(_product(one, other)) for other in right] for one in left]
-
-
-def _product(one: Iterable[Fraction], other: Iterable[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(one, other, strict=True) if a and b), Fraction(0))
-
-
 def _entry(line: str, number: int, path: FilePath, count: int, blocks: tuple[int, ...]) -> Entry:
     words = _words(line)
     where = f"line {number}: "
@@ -327,10 +178,6 @@ def _expect(holds: bool, path: FilePath, words: str) -> None:
         raise FileFormatError(f"{path}: {words}")
 
 
-def _has_own_form(problem: Any) -> bool:
-    return isinstance(problem, FAMILIES) and problem.geometry.name in ("dense", "stream")
-
-
 def _remark(problem: object, written: MatrixInequalities) -> str:
     """Return a file's first line: the family, and the x_i of its variables, an upper triangle by rows."""
     named = []
@@ -342,10 +189,3 @@ def _remark(problem: object, written: MatrixInequalities) -> str:
     aim = "maximise -c'x" if written.maximised else "minimise c'x"
     listed = ", ".join([*named, *([f"and {more} more"] if more else [])])
     return f"{type(problem).__name__}: {aim}, {listed}".encode("ascii", "replace").decode("ascii")
-
-
-def _on_matrix(problem: Problem) -> Any:
-    if not isinstance(problem, FAMILIES):
-        known = ", ".join(family.__name__ for family in FAMILIES)
-        raise InputTypeError(f"problem must be one of {known}, got {type(problem).__name__}")
-    return problem.on_matrix()

@@ -161,7 +161,7 @@ def test_hostile_arguments_are_refused_by_name() -> None:
         (testing.check, allowed | {"value": 2.0}),
         (testing.check, allowed | {"primal": np.eye(4) / 4, "scaled": True}),
         (sdpa.sparse_program, {"problem": known.problem}),
-        (sdpa.covariance, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
+        (sdpa.values, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
     ):
         call = hostile.Call(function.__name__, function, arguments)
         for argument in arguments:
