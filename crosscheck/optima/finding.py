@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -157,14 +158,30 @@ def exact(problem: AnyProblem) -> ExactOptimum:
 
 
 def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactProof | None:
-    """Return an exact proof near a solver's answer, in fractions if there are simple ones; None where none is found.
+    """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found.
 
     Parameters
     ----------
     denominator : int
         Largest denominator of the problem's own numbers.
     """
-    return rationals.prove(answer, denominator) or _algebraic(answer, denominator)
+    problem = answer.problem
+    exact_problem = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
+    if exact_problem is None:
+        return None
+    lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
+    weights = (
+        [float(weight) for weight in exact_problem.weights]
+        if exact_problem.limits is None
+        else answer.dual.query_weights
+    )
+    noise = rationals.inner_noise(exact_problem, np.asarray(answer.primal))
+    with contextlib.suppress(OverflowError, np.linalg.LinAlgError):
+        for digits in recognition.solutions(exact_problem, noise, lam, np.asarray(weights, dtype=float)):
+            proof = _recognised(exact_problem, digits)
+            if proof is not None:
+                return proof
+    return None
 
 
 def _small(problem: AnyProblem) -> AnyProblem:
@@ -202,35 +219,15 @@ def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) 
         )
 
 
-def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
-    """Return a proof with square roots near a solver's answer, or None."""
-    problem = answer.problem
-    exact_problem = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
-    if exact_problem is None:
-        return None
-    lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
-    weights = (
-        [float(weight) for weight in exact_problem.weights]
-        if exact_problem.limits is None
-        else answer.dual.query_weights
-    )
-    noise = rationals.inner_noise(exact_problem, np.asarray(answer.primal))
-    with contextlib.suppress(OverflowError, np.linalg.LinAlgError):
-        for digits in recognition.solutions(exact_problem, noise, lam, np.asarray(weights, dtype=float)):
-            proof = _recognised(exact_problem, digits)
-            if proof is not None:
-                return proof
-    return None
-
-
 def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactProof | None:
     """Return the proof of the numbers with these digits, where they are of one field and prove something."""
     size, count = len(digits.covariance), len(digits.neighbour_weights)
     known = [*digits.covariance.ravel(), *digits.neighbour_weights]
     known += [] if digits.query_weights is None else [*digits.query_weights]
-    numbers = recognised([int(number) for number in known])
-    if numbers is None:
+    field_numbers = recognised([int(number) for number in known])
+    if field_numbers is None:
         return None
+    numbers = [surd if surd.radicals else surd.terms.get(1, Fraction(0)) for surd in field_numbers]
     sigma: Rows = [[*numbers[size * row : size * (row + 1)]] for row in range(size)]
     lam: list[Number] = [*numbers[size**2 : size**2 + count]]
     mu: list[Number] = [*numbers[size**2 + count :]]

@@ -250,26 +250,6 @@ def _stood_for(value: float) -> Fraction:
     return sign * fraction if float(fraction) == size else Fraction(value)
 
 
-def simplest(array: npt.ArrayLike, within: float) -> Rows | None:
-    """Return the fractions of least denominators within a distance of each entry, None where one has none small."""
-    rows = [[_simplest(float(entry), within) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
-    return None if any(entry is None for row in rows for entry in row) else rows  # type: ignore[return-value]
-
-
-def _simplest(value: float, within: float) -> Fraction | None:
-    low, high = 1, LARGEST_DENOMINATOR
-    if not np.isfinite(value) or abs(float(_near(value, high)) - value) > within:
-        return None
-    while low < high:  # distances fall as denominators grow
-        middle = (low + high) // 2
-        low, high = (low, middle) if abs(float(_near(value, middle)) - value) <= within else (middle + 1, high)
-    return _near(value, low)
-
-
-def _near(value: float, denominator: int) -> Fraction:
-    return Fraction(value).limit_denominator(denominator)
-
-
 def simplest_near(value: Fraction, within: Fraction) -> Fraction:
     """Return the nearest fraction of the least denominator that one within a distance has.
 
@@ -301,11 +281,6 @@ def product(left: Rows, right: Rows) -> Rows:
     """Return the product of two matrices."""
     columns = transpose(right)
     return [[dot(row, column) for column in columns] for row in left]
-
-
-def total(left: Rows, right: Rows) -> Rows:
-    """Return the sum of two matrices."""
-    return [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)]
 
 
 def times(factor: Number, rows: Rows) -> Rows:
@@ -344,17 +319,6 @@ def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
                 work[other] = [a - factor * b for a, b in zip(work[other], work[rank], strict=True)]
         pivots.append(column)
     return work, pivots
-
-
-def null_space(matrix: Rows) -> Rows:
-    reduced, pivots = row_echelon(matrix)
-    vectors: Rows = []
-    for free in (column for column in range(len(matrix[0])) if column not in pivots):
-        vector: list[Number] = [Fraction(int(column == free)) for column in range(len(matrix[0]))]
-        for row, pivot in zip(reduced, pivots, strict=False):
-            vector[pivot] = -row[free]
-        vectors.append(vector)
-    return vectors
 
 
 def inverse(matrix: Rows) -> Rows | None:
