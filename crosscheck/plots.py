@@ -1,4 +1,4 @@
-"""Pictures of a user's problem: noise, prices, costs, curves and convergence, on axes that can be reused.
+"""Pictures of a user's problem: noise, prices, costs and curves, on axes that can be reused.
 
 Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
 (of the extra ``plots``) is loaded when something is drawn. One scale a plot, a title that says what is drawn, units in
@@ -7,7 +7,6 @@ the names of the axes, colours that all readers can tell apart.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -127,12 +126,6 @@ def _metadata(answer: object) -> Mapping[str, Any]:
     """Return the terms of the request that an answer keeps, by name; a mechanism keeps none of them."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
     return held.metadata if isinstance(held, Solution) else {}
-
-
-def _in_margins(answer: object) -> bool:
-    """Whether the accuracy of every table of a plan was stated as a margin of error."""
-    tables = json.loads(_metadata(answer).get("specification", "{}")).get("tables", [])
-    return bool(tables) and all("margin" in table for table in tables)
 
 
 def _quantile(answer: object) -> float:
@@ -262,7 +255,7 @@ def covariance(
 def variances(answer: object, axes: Axes = None) -> Axes:
     """Draw every query's variance against its target, or the largest of each table, each coloured by its price.
 
-    For a plan that states a margin of error for every table, margins are drawn in place of variances.
+    For a plan, margins of error are drawn in place of variances.
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
 
     Examples
@@ -280,7 +273,7 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     exact = _unmoved(solution.mechanism, workload, len(targets))
     reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
     word, label = "variance", "variance, squared counts"
-    if _in_margins(solution):
+    if "quantile" in solution.metadata:
         z = _quantile(solution)
         targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
         word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"
@@ -355,40 +348,6 @@ def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> A
         drawn,
         "a release's discrete noise: what rho implies" if rho is not None else "continuous Gaussian noise, exactly",
     )
-    _legend(drawn)
-    return drawn
-
-
-def convergence(answer: object, axes: Axes = None) -> Axes:
-    """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
-
-    Raises `InvalidInputError` or `InputTypeError` for an answer without a history.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
-    >>> dm.plots.convergence(answer).get_xlabel()
-    'step'
-    """
-    solution = require_solution(answer, "answer")
-    if not len(solution.history):
-        raise InvalidInputError(
-            "answer must have a history: a solver's own answer has one, files and some solvers keep none"
-        )
-    best, steps = solution.lower_bound, solution.history.iteration
-    drawn = _axes(axes)
-    with np.errstate(invalid="ignore"):
-        above = solution.history.objective / best - 1
-        below = 1 - solution.history.lower_bound / solution.objective
-    sides = {"objective above the proven bound": above, "bound below the objective": below}
-    for (label, values), colour in zip(sides.items(), COLOURS[1:3], strict=True):
-        shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
-        drawn.plot(steps, shown, "o-", ms=3, color=colour, label=label)
-    drawn.axhline(solution.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked for")
-    drawn.set_yscale("log")
-    drawn.set(xlabel="step", ylabel="relative distance")
-    _title(drawn, "both sides of the gap, by the steps of the solver")
     _legend(drawn)
     return drawn
 
