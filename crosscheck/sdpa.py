@@ -8,21 +8,17 @@ A file states ``minimise c'x`` over x (n,) subject to ``Σ_i x_i F_i − F_0 ⪰
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from dualmech import reference, validate
-from dualmech.errors import FileFormatError
-from dualmech.files import atomic, reading
-from dualmech.files.reading import FilePath
+from dualmech.files import atomic
 from dualmech.reference.conic import Entry, MatrixInequalities
 from dualmech.validate import Array
 
 MOST_NAMED = 8  # variables that a file's first line names
-PUNCTUATION = str.maketrans("{}(),", "     ")  # characters that SDPA's own files put around numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,60 +118,8 @@ def write(program: SparseProgram, path: str | PathLike[str]) -> None:
     atomic.write_text(path, validate.instance(SparseProgram, program=program).text())
 
 
-def read(path: str | PathLike[str]) -> SparseProgram:
-    """Read an SDPA sparse file.
-
-    Raises `FileFormatError` for another file: with the line, where an entry is wrong.
-    """
-    with reading.errors_naming(path), reading.decoding_errors(path, "SDPA"), reading.opened_lines(path) as text_lines:
-        lines = enumerate(text_lines, start=1)
-        remarks, head = [], []
-        for _, line in lines:
-            if line[:1] in ('"', "*"):
-                remarks.append(line[1:].strip())
-            elif line.strip():
-                head.append(_words(line))
-            if len(head) == 4:
-                break
-        if len(head) < 4:
-            raise FileFormatError(f"{path}: ends before the objective")
-        count, blocks = int(head[0][0]), tuple(int(size) for size in head[2][: int(head[1][0])])
-        objective = np.array([float(number) for number in head[3]])
-        _expect(len(objective) == count, path, f"states {count} variables and {len(objective)} numbers of c")
-        _expect(len(blocks) == int(head[1][0]) and 0 not in blocks, path, "states other blocks than it lists")
-        entries = tuple(_entry(line, number, path, count, blocks) for number, line in lines if line.strip())
-    _expect(bool(np.all(np.isfinite(objective))), path, "has an objective that is not finite")
-    return SparseProgram(objective, blocks, entries, remarks[0] if remarks else "")
-
-
-def _entry(line: str, number: int, path: FilePath, count: int, blocks: tuple[int, ...]) -> Entry:
-    words = _words(line)
-    where = f"line {number}: "
-    _expect(len(words) == 5, path, f"{where}must be a matrix, a block, a row, a column and a number")
-    matrix, block, row, column = (int(word) for word in words[:4])
-    value = float(words[4])
-    _expect(0 <= matrix <= count and 1 <= block <= len(blocks), path, f"{where}there is no such matrix or block")
-    size = abs(blocks[block - 1])
-    _expect(1 <= row <= column <= size, path, f"{where}must be of the upper triangle of a block of {size} rows")
-    _expect(blocks[block - 1] > 0 or row == column, path, f"{where}must be on the diagonal")
-    _expect(abs(value) < inf, path, f"{where}the number must be finite")
-    return matrix, block, row, column, value
-
-
-def _words(line: str) -> list[str]:
-    """Return the words of a line; refuse texts that Python takes for numbers and no other reader does."""
-    if not line.isascii() or "_" in line:
-        raise ValueError(f"{line[:40].rstrip()!r} is no line of numbers")
-    return line.translate(PUNCTUATION).split()
-
-
 def _number(value: float) -> str:
     return repr(value).removesuffix(".0")
-
-
-def _expect(holds: bool, path: FilePath, words: str) -> None:
-    if not holds:
-        raise FileFormatError(f"{path}: {words}")
 
 
 def _remark(problem: object, written: MatrixInequalities) -> str:

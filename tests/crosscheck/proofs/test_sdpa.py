@@ -87,42 +87,10 @@ def test_slack_is_what_variances_and_costs_leave(seed: int, queries: int, cells:
     assert np.allclose(sdpa.values(problem, x)["Sigma"], noise)
 
 
-def test_numbers_keep_all_their_digits(tmp_path: Path) -> None:
+def test_numbers_keep_all_their_digits() -> None:
     third = dm.FitnessForUse(dm.Workload([[1 / 3, 1e-30], [0, 2.0]]), [0.1, 1e22], geometry="dense")
-    sdpa.write(sdpa.sparse_program(third), tmp_path / "p.dat-s")
-    values = {entry[4] for entry in sdpa.read(tmp_path / "p.dat-s").entries}
+    values = {float(line.split()[4]) for line in sdpa.sparse_program(third).text().splitlines()[5:]}
     assert {-0.1, -1e22, -((1 / 3) ** 2), -4.0} <= values
-
-
-def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
-    path = tmp_path / "p.dat-s"
-    path.write_text(
-        '"of others\n* two\n 1 = mDIM\n1 = nBLOCK\n(2) = bLOCKsTRUCT\n{1.0e+00}\n\n0 1 1 1 +1.5\n1,1,1,2,-1\n'
-    )
-    program = sdpa.read(path)
-    assert program.entries == ((0, 1, 1, 1, 1.5), (1, 1, 1, 2, -1.0)) and program.blocks == (2,)
-    assert np.array_equal(program.slack(np.array([2.0]))[0], [[-1.5, -2.0], [-2.0, 0.0]])
-    for text, words in (
-        ("", "ends before the objective"),
-        ("1\n1\n2\n", "ends before the objective"),
-        ("2\n1\n2\n1\n", "2 variables and 1 numbers"),
-        ("1\n2\n2\n1\n", "other blocks"),
-        ("1\n1\n0\n1\n", "other blocks"),
-        ("1\n1\n2\nnan\n", "not finite"),
-        ("1\n1\n2\nx\n", "not a readable SDPA file"),
-        ("1\n1\n2\n1\n1 1 1\n", "line 5: must be a matrix"),
-        ("1\n1\n2\n1\n2 1 1 1 1\n", "line 5: there is no such"),
-        ("1\n1\n2\n1\n1 2 1 1 1\n", "line 5: there is no such"),
-        ("1\n1\n2\n1\n1 1 2 1 1\n", "upper triangle"),
-        ("1\n1\n2\n1\n1 1 1 3 1\n", "upper triangle"),
-        ("1\n1\n-2\n1\n1 1 1 2 1\n", "on the diagonal"),
-        ("1\n1\n2\n1\n1 1 1 1 1e999\n", "finite"),
-        ("1" * 9999 + "\n1\n2\n1\n", "not a readable SDPA file"),
-    ):
-        path = tmp_path / "p.dat-s"
-        path.write_text(text)
-        with pytest.raises(dm.errors.FileFormatError, match=words):
-            sdpa.read(path)
 
 
 def test_a_problem_without_such_a_program_is_refused() -> None:
@@ -147,7 +115,8 @@ def test_the_library_has_them_with_the_basis(tmp_path: Path) -> None:
         assert path.exists() == (each.cells <= 16) and "basis" in data
         if path.exists():
             rank = len(data["basis"])
-            assert sdpa.read(path).blocks == (-each.cells - each.queries, rank + each.cells)
+            sizes = path.read_text(encoding="ascii").splitlines()[3]
+            assert sizes == f"{-each.cells - each.queries} {rank + each.cells}"
             assert np.linalg.matrix_rank(np.vstack([data["basis"], data["workload"]])) == rank
 
 
@@ -253,13 +222,9 @@ def test_another_formulation_is_another_file_with_the_same_optimum(name: str, fo
 
 
 @pytest.mark.parametrize("name", problems() | OTHERS)
-def test_a_program_is_written_the_same_each_time_and_read_back(name: str, tmp_path: Path) -> None:
+def test_a_program_is_written_the_same_each_time(name: str) -> None:
     first, second = (sdpa.sparse_program((problems() | OTHERS)[name]()) for _ in range(2))
     assert first.text() == second.text()
-    sdpa.write(first, tmp_path / "p.dat-s")
-    again = sdpa.read(tmp_path / "p.dat-s")
-    assert again.text() == first.text() and again.entries == first.entries and again.blocks == first.blocks
-    assert again.remark == first.remark and np.array_equal(again.objective, first.objective)
 
 
 @given(st.integers(0, 2**20), st.integers(2, 4))
