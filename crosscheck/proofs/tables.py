@@ -1,4 +1,4 @@
-"""Proofs of tables and products: noise and weights on the checker's blocks, from answers on blocks or split ones."""
+"""Proofs of tables: noise and weights on the checker's blocks, from answers on blocks or split ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualmech import linalg
-from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker.tables import (
     AskedTables,
     Attributes,
@@ -26,7 +25,7 @@ from dualmech.geometry.attribute_symmetry import AttributeSymmetry, Key
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.geometry.in_numbers import VALUES
 from dualmech.geometry.split import Split, SplitPoint
-from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.base import OnGeometry
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
@@ -61,20 +60,6 @@ class Form:
     def checked(self, *, lower: bool) -> Attributes:
         """Return the checker's own view of a side."""
         return Attributes(AskedTables(as_read(self.stated)), as_read({"attributes": self.attributes}), lower=lower)
-
-    def refuse_large(self) -> None:
-        """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-        blocks, work, queries = self.blocks, 0.0, self.stated["queries"]
-        for key in {self.place(block)[0] for block in (*blocks.keys, *(block.key for block in blocks.matrix_blocks))}:
-            work += math.prod(self.shape(key)) ** 3.0
-        for table in self.stated["tables"]:
-            operations = math.prod(count**2.0 for axis, count in self.classes.items() if str(axis) not in table)
-            for axis, name in table.items():
-                count = self.classes.get(int(axis), 1)
-                operations *= (count if name == VALUES else len(queries[name])) * (count**2 + count)
-            work += operations
-        work += sum(matrix.shape[0] * matrix.shape[1] ** 2.0 for matrix in queries.values())
-        limited(work, f"{len(self.stated['tables'])} tables on {blocks.cells} kinds of records")
 
     def place(self, key: Key) -> tuple[Key, dict[int, int]]:
         """Return the checker's key of a block, and the wave of each turned attribute."""
@@ -186,24 +171,6 @@ def _named(key: Key) -> dict[str, str]:
 # Split noise: a strategy for each attribute and a level for each set of them, roots and isometries.
 
 
-def _refuse_large_split(problem: OnGeometry) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    workload, work = problem.geometry.workload, 0.0
-    for axis in {axis for axes in workload.tables.axes for axis in axes}:
-        queries = workload.queries[axis]
-        if queries is not None:
-            work += _work(*queries.shape)
-    for axes in workload.tables.axes:
-        factors = [workload.queries[axis] for axis in axes]
-        cases = (
-            1.0
-            if problem.numbers == "weights"
-            else np.prod([1.0 if matrix is None else matrix.shape[0] for matrix in factors])
-        )
-        work += 2 ** len(axes) * cases
-    limited(float(work), f"{count_text(workload.shape[0])} queries split by attribute")
-
-
 def _split_noise(split: Split, point: SplitPoint) -> Parts:
     """Return strategies of attributes, but of those whose values are asked and have equal noise, and levels."""
     attributes, units = {}, []
@@ -237,8 +204,8 @@ def _strategy(covariance: Array) -> Parts:
         root = np.linalg.cholesky((left + left.T) / 2)
     except np.linalg.LinAlgError as error:
         raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance") from error
-    measured = scipy.linalg.solve_triangular(root, rows - np.outer(rows @ means, np.ones(size)), lower=True)
-    strategy = np.vstack([np.ones(size), measured])
+    rest = scipy.linalg.solve_triangular(root, rows - np.outer(rows @ means, np.ones(size)), lower=True)
+    strategy = np.vstack([np.ones(size), rest])
     return {"strategy": strategy, "inverse": inverse(strategy, np.column_stack([means, rows.T @ root]))}
 
 
@@ -264,10 +231,23 @@ def _work(queries: int, size: int) -> float:
 
 def refuse_large(problem: OnGeometry, stated: Parts) -> None:
     """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    if problem.geometry.name == "split":
-        _refuse_large_split(problem)
+    classes, queries, tables = dict[int, int](), stated["queries"], stated["tables"]
+    is_split = problem.geometry.name == "split"
+    if is_split:
+        work = sum(_work(*matrix.shape) for matrix in queries.values())
     else:
-        Form(problem.geometry, stated).refuse_large()
+        form, blocks = Form(problem.geometry, stated), problem.geometry
+        classes, keys = form.classes, (*blocks.keys, *(block.key for block in blocks.matrix_blocks))
+        work = sum(math.prod(form.shape(key)) ** 3.0 for key in {form.place(key)[0] for key in keys})
+        work += sum(matrix.shape[0] * matrix.shape[1] ** 2.0 for matrix in queries.values())
+    for table in tables:
+        operations = math.prod(count**2.0 for axis, count in classes.items() if str(axis) not in table)
+        for axis, name in table.items():
+            count = classes.get(int(axis), 1)
+            all_as_one = is_split and problem.numbers == "weights"
+            operations *= (count if name == VALUES or all_as_one else len(queries[name])) * (count**2 + count)
+        work += operations
+    limited(work, f"{count_text(problem.workload.shape[0])} queries in {len(tables)} tables")
 
 
 def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
@@ -276,34 +256,3 @@ def witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> 
         return _split_noise(problem.geometry, primal), _split_weights(problem, dual, stated)
     form = Form(problem.geometry, stated)
     return _blocks_noise(form, primal), _blocks_weights(form, dual)
-
-
-# Products: the numbers that show the bounds of every factor.
-
-
-def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
-    """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
-    for factor, stated_factor in zip(problem.factors, stated["factors"], strict=True):
-        refuse, _ = _finders(stated_factor)
-        refuse(factor, stated_factor)
-
-
-def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
-    parts = []
-    for index, (factor, stated_factor) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
-        users = dual.neighbour_weights[index]
-        weights = (
-            FitnessDual(users, dual.query_weights[index]) if isinstance(dual, FitnessDual) else VarianceDual(users)
-        )
-        _, find = _finders(stated_factor)
-        parts.append(find(factor, primal[index], weights, stated_factor))
-    upper, lower = ([part[side] for part in parts] for side in (0, 1))
-    return {"factors": upper}, {"factors": lower}
-
-
-def _finders(stated: Parts) -> Any:
-    """Return the function that refuses too large a factor, and the one that finds its numbers."""
-    if stated["kind"].startswith("table "):
-        return refuse_large, witness
-    return noise.refuse_large, noise.witness
