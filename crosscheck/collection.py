@@ -486,4 +486,12 @@ FAMILIES = {
 
 
 def problems() -> dict[str, MakeProblem]:
+    """Return the problems by name; each is stated when it is called.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck import library
+    >>> library.problems()["fitness-prefix-8"]()
+    FitnessForUse(Workload(8 queries x 8 cells, running sums), dense)
+    """
     return {name: state for part in PARTS for name, state in part().items()}

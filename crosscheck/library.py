@@ -17,7 +17,7 @@ import numpy as np
 import dualmech as dm
 from dualmech import fast, files, validate
 from dualmech.crosscheck import collection, sdpa
-from dualmech.crosscheck.collection import MakeProblem
+from dualmech.crosscheck.collection import problems
 from dualmech.crosscheck.judging import covariance_of_strategy
 from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives, atomic, reading
@@ -45,16 +45,9 @@ def of_problem(problem: Problem) -> dict[str, Array]:
     (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
     """
     numbers = dict(_flat(problem.in_numbers()))
-    basis = basis_of(problem)
-    return numbers if basis is None else numbers | {"basis": basis}
-
-
-def basis_of(problem: Problem) -> Array | None:
-    """Return B (k, d), on whose answers the noise of a problem is; None where it has no such basis."""
-    with suppress(InvalidInputError):
-        basis = getattr(problem, "basis", None)
-        return None if basis is None else np.asarray(basis)
-    return None
+    with suppress(InvalidInputError, AttributeError):  # where the noise is on no such basis
+        numbers["basis"] = np.asarray(problem.basis)  # type: ignore[attr-defined]
+    return numbers
 
 
 def _flat(stated: dict[str, Any], before: str = "") -> Iterator[tuple[str, Array]]:
@@ -106,18 +99,6 @@ class Proven:
     cells: int
     lower: float
     upper: float
-
-
-def problems() -> dict[str, MakeProblem]:
-    """Return the problems by name; each is stated when it is called.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck import library
-    >>> library.problems()["fitness-prefix-8"]()
-    FitnessForUse(Workload(8 queries x 8 cells, running sums), dense)
-    """
-    return collection.problems()
 
 
 def named(names: Sequence[str]) -> list[str]:
@@ -222,7 +203,7 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     array = np.asarray(answer)
-    if is_noise(problem):
+    if hasattr(problem, "workload") and hasattr(problem, "basis"):  # refused by name where the noise is on tables
         if kind != "covariance":
             return problem.as_primal(covariance_of_strategy(problem, array))
         basis = problem.basis
@@ -231,11 +212,6 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     elif 1 in array.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
         array = array.ravel()
     return problem.as_primal(array)
-
-
-def is_noise(problem: Problem) -> bool:
-    """Whether noise on a matrix answers a problem; refused by name where the noise is on tables."""
-    return hasattr(problem, "workload") and hasattr(problem, "basis")
 
 
 def _kept(path: Path, problem: Problem) -> dm.Proof | None:

@@ -30,9 +30,6 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-# The setting in which every paper's rows are solved.
-
-
 # Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.
 
 
@@ -324,13 +321,9 @@ class Terms:
         return float(np.sqrt(2 * self.cost))
 
 
-def measure(problem: Problem) -> str:
-    return problem.objective_name
-
-
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return a report's name for the objective of a problem, and its divisor: a privacy cost is told as ρ."""
-    unit = measure(problem)
+    unit = problem.objective_name
     return unit.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in unit else terms.divisor(problem)
 
 
