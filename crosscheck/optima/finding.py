@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from dualmech import fast, validate
-from dualmech.certificate import Certificate
 from dualmech.crosscheck.optima import rationals, recognition, surds
-from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.rationals import ExactOptimum
 from dualmech.crosscheck.optima.recognition import recognised
-from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
-from dualmech.display import Displayed
+from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.errors import InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
-from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.watching import without_warnings
 
@@ -27,67 +23,6 @@ CLOSE_ENOUGH = 1e-12
 LARGEST_DENOMINATOR = 10**7
 """Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
 10**8 where the double stands for nothing simple."""
-
-Entries = tuple[tuple[Number, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, repr=False, kw_only=True, eq=False)
-class ExactOptimum(Displayed):
-    """An optimum without rounding: fractions and square roots, noise that reaches it, weights that prove it.
-
-    Numbers are `fractions.Fraction` or sums of fractions times square roots; they add, multiply, divide and compare
-    exactly, with each other and with whole numbers, and ``float`` and ``str`` take them.
-
-    Attributes
-    ----------
-    problem : FitnessForUse, PrivacyFirst or TotalVariance
-        The problem, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
-    optimum
-        The least α, κ or total variance.
-    covariance : k tuples of k numbers
-        Σ of noise on ``problem.basis`` times x, which reaches it.
-    neighbour_weights, query_weights : tuples of s and m numbers
-        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. For total variance μ stands for the given
-        weights.
-    scale
-        The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
-    """
-
-    problem: AnyProblem
-    optimum: Number
-    covariance: Entries
-    neighbour_weights: tuple[Number, ...]
-    query_weights: tuple[Number, ...]
-    scale: Number
-
-    @property
-    def radicals(self) -> tuple[int, ...]:
-        """The numbers under the square roots, in order; none where all numbers are fractions."""
-        every = (self.optimum, *self.neighbour_weights, *self.query_weights)
-        return radicals_of([*every, *(entry for row in self.covariance for entry in row)])
-
-    @property
-    def certificate(self) -> Certificate:
-        """The judge's certificate of the nearest doubles."""
-        lam, mu = ([float(weight) for weight in weights] for weights in (self.neighbour_weights, self.query_weights))
-        dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
-        certificate: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
-        return certificate
-
-    def __float__(self) -> float:
-        return float(self.optimum)
-
-    def _facts(self) -> dict[str, object]:
-        return {
-            "optimum": str(self.optimum),
-            "nearly": float(self.optimum),
-            "square roots of": self.radicals or "nothing: fractions",
-            "neighbour weights": ", ".join(map(str, self.neighbour_weights)),
-            "query weights": ", ".join(map(str, self.query_weights)),
-        }
-
-    def __repr__(self) -> str:
-        return f"ExactOptimum({self.optimum})"
 
 
 def exact(problem: AnyProblem) -> ExactOptimum:
@@ -147,17 +82,10 @@ def exact(problem: AnyProblem) -> ExactOptimum:
             f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
             f"{dense_problem!r}; `dualmech.prove` proves an interval, of any width, from a solution"
         )
-    return ExactOptimum(
-        problem=dense_problem,
-        optimum=proof.optimum,
-        covariance=tuple(map(tuple, proof.covariance)),
-        neighbour_weights=tuple(proof.neighbour_weights),
-        query_weights=tuple(proof.query_weights),
-        scale=proof.scale,
-    )
+    return proof
 
 
-def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactProof | None:
+def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactOptimum | None:
     """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found.
 
     Parameters
@@ -219,7 +147,7 @@ def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) 
         )
 
 
-def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactProof | None:
+def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactOptimum | None:
     """Return the proof of the numbers with these digits, where they are of one field and prove something."""
     size, count = len(digits.covariance), len(digits.neighbour_weights)
     known = [*digits.covariance.ravel(), *digits.neighbour_weights]

@@ -1,4 +1,4 @@
-"""Small problems in fractions, and proofs of their optima that are checked in exact arithmetic."""
+"""Small problems in fractions, and their optima, proven in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from fractions import Fraction
 import numpy as np
 
 from dualmech import linalg
+from dualmech.certificate import Certificate
 from dualmech.crosscheck.optima import surds as exact
-from dualmech.crosscheck.optima.surds import Number, Rows
+from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
+from dualmech.display import Displayed
 from dualmech.geometry.dense import Dense
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
@@ -23,24 +25,73 @@ FAMILIES = (FitnessForUse, PrivacyFirst, TotalVariance)
 """The problems that have such proofs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExactProof:
-    """Σ, λ, μ and the optimum as exact numbers, with ``Σ Q Σ = scale · P`` and both sides equal, checked exactly.
+Entries = tuple[tuple[Number, ...], ...]
 
-    For total variance μ stands for its weights.
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True, eq=False)
+class ExactOptimum(Displayed):
+    """An optimum without rounding: fractions and square roots, noise that reaches it, weights that prove it.
+
+    Numbers are `fractions.Fraction` or sums of fractions times square roots; they add, multiply, divide and compare
+    exactly, with each other and with whole numbers, and ``float`` and ``str`` take them.
+
+    Attributes
+    ----------
+    problem : FitnessForUse, PrivacyFirst or TotalVariance
+        The problem, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
+    optimum
+        The least α, κ or total variance.
+    covariance : k tuples of k numbers
+        Σ of noise on ``problem.basis`` times x, which reaches it.
+    neighbour_weights, query_weights : tuples of s and m numbers
+        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. For total variance μ stands for the given
+        weights.
+    scale
+        The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
     """
 
-    covariance: Rows
-    neighbour_weights: list[Number]
-    query_weights: list[Number]
-    scale: Number
+    problem: AnyProblem
     optimum: Number
+    covariance: Entries
+    neighbour_weights: tuple[Number, ...]
+    query_weights: tuple[Number, ...]
+    scale: Number
+
+    @property
+    def radicals(self) -> tuple[int, ...]:
+        """The numbers under the square roots, in order; none where all numbers are fractions."""
+        every = (self.optimum, *self.neighbour_weights, *self.query_weights)
+        return radicals_of([*every, *(entry for row in self.covariance for entry in row)])
+
+    @property
+    def certificate(self) -> Certificate:
+        """The judge's certificate of the nearest doubles."""
+        lam, mu = ([float(weight) for weight in weights] for weights in (self.neighbour_weights, self.query_weights))
+        dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
+        certificate: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
+        return certificate
+
+    def __float__(self) -> float:
+        return float(self.optimum)
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "optimum": str(self.optimum),
+            "nearly": float(self.optimum),
+            "square roots of": self.radicals or "nothing: fractions",
+            "neighbour weights": ", ".join(map(str, self.neighbour_weights)),
+            "query weights": ", ".join(map(str, self.query_weights)),
+        }
+
+    def __repr__(self) -> str:
+        return f"ExactOptimum({self.optimum})"
 
 
 @dataclass(frozen=True, slots=True)
 class FractionProblem:
     """A problem in fractions, in coordinates of the space that neighbours move: there Σ is not singular."""
 
+    stated: AnyProblem
     moves: Rows  # (r, s) neighbours
     queries: Rows  # (m, r)
     spanning: Rows  # (k, r) independent moves: noise on B x is ``spanning Σ spanning'``
@@ -103,7 +154,7 @@ def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINAT
     none: list[Number] = [Fraction(0)] * len(vector)
     limits, weights = (None, vector) if variance else (vector, none)
     inside = exact.product(queries, spanning)
-    return FractionProblem(reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
+    return FractionProblem(problem, reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
 def inner_noise(problem: FractionProblem, sigma: Array) -> Array:
@@ -112,7 +163,7 @@ def inner_noise(problem: FractionProblem, sigma: Array) -> Array:
     return np.asarray(left @ sigma @ left.T)
 
 
-def verified(problem: FractionProblem, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactProof | None:
+def verified(problem: FractionProblem, sigma: Rows, lam: list[Number], mu: list[Number]) -> ExactOptimum | None:
     """Return the proof, if both of its sides meet; every comparison is exact.
 
     For ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``: if ``Σ Q Σ = t P``, then Σ is a multiple of the geometric
@@ -141,4 +192,11 @@ def verified(problem: FractionProblem, sigma: Rows, lam: list[Number], mu: list[
         upper /= problem.cost
         sigma, scale = exact.times(upper, sigma), upper**2 * scale
     whole = exact.product(exact.product(problem.spanning, sigma), exact.transpose(problem.spanning))
-    return ExactProof(whole, lam, mu, scale, upper)
+    return ExactOptimum(
+        problem=problem.stated,
+        optimum=upper,
+        covariance=tuple(map(tuple, whole)),
+        neighbour_weights=tuple(lam),
+        query_weights=tuple(mu),
+        scale=scale,
+    )
