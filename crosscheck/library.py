@@ -16,6 +16,7 @@ import numpy as np
 
 import dualmech as dm
 from dualmech import fast, files, validate
+from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import problems
 from dualmech.crosscheck.judging import covariance_of_strategy
@@ -81,6 +82,7 @@ def _tables(stated: dict[str, Any]) -> Array:
 
 
 INDEX = "index.json"
+ROUNDING = 1e-12  # an answer no further above the optimum is not distinguished from it
 TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: of the proofs, and enough to judge another answer
 WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
 MOST_VARIABLES, MOST_ENTRIES = 1000, 10_000  # of a semidefinite program that is written
@@ -212,6 +214,41 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     elif 1 in array.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
         array = array.ravel()
     return problem.as_primal(array)
+
+
+def judged(known: Any, problem: AnyProblem, point: object, scaled: bool) -> tuple[Certificate, str]:
+    """Return the certificate of a point, scaled or mended to be feasible if so asked; and the reason if it is not.
+
+    - `known`: the problem's `name`, with the ends `lower` and `upper` of its proven interval.
+    """
+    dual = some_answer(known.name).dual
+    with np.errstate(all="ignore"):
+        mended: Certificate = problem.certify(problem.feasible(point), dual)
+        certificate: Certificate = mended if scaled else problem.certify(point, dual)
+    if certificate.feasible:
+        return certificate, ""
+    if certificate.remarks and not mended.feasible:
+        return certificate, "; ".join(certificate.remarks)
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
+    )
+    near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
+    return certificate, f"infeasible: {most}; scaled it would be {near}"
+
+
+def distance(least: float, most: float) -> str:
+    """Say how far above the optimum an answer is, when that is between two shares of the optimum.
+
+    Examples
+    --------
+    >>> distance(-1e-10, 4.4e-10), distance(0.1234561, 0.1234562), distance(0.01, 0.02)
+    ('optimal within 4.4e-10', '12.35 % above', '1 % to 2 % above')
+    """
+    if least <= ROUNDING:
+        return f"optimal within {max(most, 0.0):.1e}"
+    ends = dict.fromkeys(f"{100 * share:.4g} %" for share in (least, most))
+    return f"{' to '.join(ends)} above"
 
 
 def _kept(path: Path, problem: Problem) -> dm.Proof | None:
