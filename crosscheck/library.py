@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dualmech as dm
-from dualmech import fast, files, validate
+from dualmech import fast, files, reference, validate
 from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
 from dualmech.crosscheck.collection import problems
@@ -264,9 +264,9 @@ def _kept(path: Path, problem: Problem) -> dm.Proof | None:
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write the problem, as plain arrays and as a program: the same bytes each time."""
     with suppress(DualmechError):  # of a problem that has no such program
-        program = sdpa.sparse_program(problem)
+        program = reference.matrix_inequalities(problem)
         if len(program.objective) <= MOST_VARIABLES and len(program.entries) <= MOST_ENTRIES:
-            sdpa.write(program, folder / f"{name}.dat-s")
+            atomic.write_text(folder / f"{name}.dat-s", sdpa.text(problem, program))
     stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)

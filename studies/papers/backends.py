@@ -17,7 +17,7 @@ from rich.console import Console
 
 from dualmech import fast, linalg, workloads
 from dualmech.certificate import FEASIBLE
-from dualmech.crosscheck import collection, library, sdpa
+from dualmech.crosscheck import collection, library
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -296,7 +296,7 @@ def file_claims(name: str) -> Row:
     from dualmech.reference import conic
 
     problem, lower, upper = stated(name)
-    stated_program = sdpa.sparse_program(problem)
+    stated_program = reference.matrix_inequalities(problem)
     program = conic.program_of(stated_program.objective, stated_program.blocks, stated_program.entries)
     figures: dict[str, Any] = {"problem": name, "variables": len(stated_program.objective), "width": upper / lower - 1}
     for backend in backends():

@@ -34,6 +34,10 @@ def program_of_text(text: str) -> tuple[cp.Problem, Any]:
     return cp.Problem(cp.Minimize(np.array(objective, dtype=float) @ x), limits), x
 
 
+def text_of(problem: Any, formulation: str | None = None) -> str:
+    return sdpa.text(problem, reference.matrix_inequalities(problem, formulation))
+
+
 def problems() -> dict[str, Any]:
     found = {name: library.problems()[name] for name in NAMES}
     found["privacy-first"] = lambda: dm.PrivacyFirst(dm.workloads.prefix(4), [1, 2, 3, 4], cost=0.3)
@@ -42,15 +46,14 @@ def problems() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", problems())
-def test_who_solves_the_file_finds_the_optimum(name: str, tmp_path: Path) -> None:
+def test_who_solves_the_file_finds_the_optimum(name: str) -> None:
     problem = problems()[name]()
     proof = dm.prove(fast.solve(problem, tol=1e-9))
-    sdpa.write(sdpa.sparse_program(problem), tmp_path / "p.dat-s")
-    program, x = program_of_text((tmp_path / "p.dat-s").read_text(encoding="ascii"))
+    program, x = program_of_text(text_of(problem))
     value = program.solve(solver="CLARABEL")
     assert float(proof.lower) * (1 - 1e-5) <= value <= float(proof.upper) * (1 + 1e-5)
     assert x.value is not None
-    named, is_variance = sdpa.values(problem, x.value), isinstance(problem, dm.TotalVariance)
+    named, is_variance = reference.matrix_inequalities(problem).values(x.value), isinstance(problem, dm.TotalVariance)
     noise = np.linalg.inv(named["X"]) if is_variance else named["Sigma"]
     if len(noise) < problem.geometry.rank:  # X is on the space that neighbours move
         return
@@ -76,7 +79,8 @@ def test_slack_is_what_variances_and_costs_leave(seed: int, queries: int, cells:
     noise, value = root @ root.T, float(rng.uniform(0.1, 5))
     costs = moves.T @ np.linalg.solve(noise, moves)
     x = np.concatenate([[value], noise[np.triu_indices(len(noise))], costs[np.triu_indices(len(costs))]])
-    limits, schur = sdpa.sparse_program(problem).slack(x)
+    written = reference.matrix_inequalities(problem)
+    limits, schur = sdpa.slack(written, x)
     assert np.allclose(schur, np.block([[noise, moves], [moves.T, costs]]))
     variances = np.einsum("jk,kl,jl->j", rows, noise, rows)
     left = {
@@ -84,28 +88,28 @@ def test_slack_is_what_variances_and_costs_leave(seed: int, queries: int, cells:
         "privacy": [*(0.7 - np.diag(costs)), *(value * numbers - variances)],
     }[family]
     assert np.allclose(limits, left)
-    assert np.allclose(sdpa.values(problem, x)["Sigma"], noise)
+    assert np.allclose(written.values(x)["Sigma"], noise)
 
 
 def test_numbers_keep_all_their_digits() -> None:
     third = dm.FitnessForUse(dm.Workload([[1 / 3, 1e-30], [0, 2.0]]), [0.1, 1e22], geometry="dense")
-    values = {float(line.split()[4]) for line in sdpa.sparse_program(third).text().splitlines()[5:]}
+    values = {float(line.split()[4]) for line in text_of(third).splitlines()[5:]}
     assert {-0.1, -1e22, -((1 / 3) ** 2), -4.0} <= values
 
 
 def test_a_problem_without_such_a_program_is_refused() -> None:
     smooth = dm.SoftmaxFitness(dm.workloads.prefix(2), 1.0, t1=5.0, t2=5.0)
     with pytest.raises(dm.errors.InvalidInputError, match="problem must have a program in semidefinite cones"):
-        sdpa.sparse_program(smooth)
+        text_of(smooth)
     with pytest.raises(dm.errors.InputTypeError, match="problem must be one that the reference layer states"):
-        sdpa.sparse_program(3)
+        text_of(3)
     with pytest.raises(dm.errors.InvalidInputError, match="problem.factors"):
-        sdpa.sparse_program(library.problems()["fitness-product-prefix-32x16"]())
+        text_of(library.problems()["fitness-product-prefix-32x16"]())
     fitness = dm.FitnessForUse(dm.workloads.prefix(2), geometry="dense")
     with pytest.raises(dm.errors.InvalidInputError, match="semidefinite cones"):
-        sdpa.sparse_program(fitness, "logdet")
+        text_of(fitness, "logdet")
     with pytest.raises(dm.errors.InvalidInputError, match="formulation"):
-        sdpa.sparse_program(fitness, "none")
+        text_of(fitness, "none")
 
 
 def test_the_library_has_them_with_the_basis(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_sdpas_own_reader_and_solver_find_the_same(name: str, tmp_path: Path) ->
         pytest.skip("SDPA is not installed")
     sdpap = pytest.importorskip("sdpap")
     problem = library.problems()[name]()
-    sdpa.write(sdpa.sparse_program(problem), tmp_path / "p.dat-s")
+    (tmp_path / "p.dat-s").write_text(text_of(problem), encoding="ascii")
     A, b, c, K, J = sdpap.importsdpa(str(tmp_path / "p.dat-s"))
     _, _, found, *_ = sdpap.solve(A, b, c, K, J, {"print": "no"})
     proof = dm.prove(fast.solve(problem, tol=1e-9))
@@ -173,28 +177,27 @@ POINTS = {"CommonMechanism": "Sigma", "QueryWeighting": "u", "ReuseFitness": "Si
     "backend", ["CLARABEL", *(pytest.param(name, marks=pytest.mark.slow) for name in ("SCS", "CVXOPT", "SDPA"))]
 )
 @pytest.mark.parametrize("name", OTHERS)
-def test_every_program_is_solved_from_its_file(name: str, backend: str, tmp_path: Path) -> None:
+def test_every_program_is_solved_from_its_file(name: str, backend: str) -> None:
     if backend not in backends.installed():
         pytest.skip(f"{backend} is not installed")
     if (name, backend) == ("estimate", "CVXOPT"):
         pytest.skip("CVXOPT fails where equations are pairs of inequalities, which leave no interior")
     problem = OTHERS[name]()
     best = fast.solve(problem, tol=1e-8)
-    sdpa.write(sdpa.sparse_program(problem), tmp_path / "p.dat-s")
-    text = (tmp_path / "p.dat-s").read_text(encoding="ascii")
+    text = text_of(problem)
     program, x = program_of_text(text)
     backends.run(program, backend)
     sign = -1 if "maximise" in text.splitlines()[0] else 1
     assert best.lower_bound * (1 - 1e-3) <= sign * float(program.value) <= best.objective * (1 + 1e-3)
     if (point := POINTS.get(type(problem).__name__)) is not None:
-        answer = problem.feasible(sdpa.values(problem, x.value)[point])
+        answer = problem.feasible(reference.matrix_inequalities(problem).values(x.value)[point])
         assert problem.certify(answer, best.dual).gap < 1e-2
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_stages_of_a_refinement_are_solved_from_their_files(number: int) -> None:
     """The third query stands alone: a Gaussian of its target has squared cost 1/4, and prefix 2 costs 4/3."""
-    program, _ = program_of_text(sdpa.sparse_program(stage(number)).text())
+    program, _ = program_of_text(text_of(stage(number)))
     assert float(program.solve(solver="CLARABEL")) == pytest.approx((4 / 3, 1 / 4)[number], rel=1e-4)
 
 
@@ -214,17 +217,17 @@ def test_another_formulation_is_another_file_with_the_same_optimum(name: str, fo
     problem = OTHERS[name]()
     known = fast.solve(problem, tol=1e-8)
     written = reference.matrix_inequalities(problem, formulation)
-    program, x = program_of_text(sdpa.sparse_program(problem, formulation).text())
+    program, x = program_of_text(text_of(problem, formulation))
     value = float(program.solve(solver="CLARABEL")) * (-1 if written.maximised else 1)
     assert known.lower_bound * (1 - 1e-4) <= value <= known.objective * (1 + 1e-4)
     names = reference.formulate(problem, formulation).var_dict.keys()
-    assert sdpa.values(problem, x.value, formulation).keys() == names
+    assert written.values(x.value).keys() == names
 
 
 @pytest.mark.parametrize("name", problems() | OTHERS)
 def test_a_program_is_written_the_same_each_time(name: str) -> None:
-    first, second = (sdpa.sparse_program((problems() | OTHERS)[name]()) for _ in range(2))
-    assert first.text() == second.text()
+    first, second = (text_of((problems() | OTHERS)[name]()) for _ in range(2))
+    assert first == second
 
 
 @given(st.integers(0, 2**20), st.integers(2, 4))
@@ -235,12 +238,11 @@ def test_blocks_of_a_common_mechanism_are_what_its_covariance_leaves(seed: int, 
     problem = dm.CommonMechanism(
         [dm.LinearGaussianMechanism(np.eye(3), each @ each.T) for each in roots], basis=np.eye(3)
     )
-    program, noise = sdpa.sparse_program(problem), rng.standard_normal((3, 3))
+    program, noise = reference.matrix_inequalities(problem), rng.standard_normal((3, 3))
     noise = noise + noise.T
-    written = reference.matrix_inequalities(problem)
     x = np.zeros(len(program.objective))
-    x[written.variables["Sigma"] - 1] = noise
-    assert np.array_equal(sdpa.values(problem, x)["Sigma"], noise)
-    for left, bound in zip(program.slack(x), problem.bounds, strict=True):
+    x[program.variables["Sigma"] - 1] = noise
+    assert np.array_equal(program.values(x)["Sigma"], noise)
+    for left, bound in zip(sdpa.slack(program, x), problem.bounds, strict=True):
         assert np.array_equal(left, noise - bound)
     assert program.objective @ x == pytest.approx(np.trace(noise))
