@@ -8,7 +8,7 @@ the names of the axes, colours that all readers can tell apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
@@ -377,7 +377,7 @@ def ellipses(
     angles = np.linspace(0, 2 * np.pi, 181)
     circle = np.sqrt(-2 * np.log(0.05)) * np.array([np.cos(angles), np.sin(angles)])
     drawn = _axes(axes)
-    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+    for name, mechanism, colour in _coloured(mechanisms):
         values, vectors = np.linalg.eigh(mechanism_of_answer(mechanism).dense().covariance(pair))
         drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
     drawn.set_aspect("equal", adjustable="datalim")
@@ -404,7 +404,7 @@ def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, ax
     """
     check_workload(workload)
     drawn = _axes(axes)
-    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+    for name, mechanism, colour in _coloured(mechanisms):
         made = mechanism_of_answer(mechanism)
         spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
         drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
@@ -429,15 +429,13 @@ def _axes(axes: Axes) -> Axes:
     return drawn
 
 
-def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, GaussianPrivacy]:
+def _coloured(mechanisms: Mapping[str, GaussianPrivacy]) -> Iterator[tuple[str, GaussianPrivacy, str]]:
+    """Return mechanisms by name, each with its colour."""
     by_name = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(by_name) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(by_name)}")
-    return by_name
-
-
-def _colours(count: int) -> Sequence[str]:
-    return (*COLOURS[1:], COLOURS[0])[:count]
+    colours = (*COLOURS[1:], COLOURS[0])
+    return ((*item, colour) for item, colour in zip(by_name.items(), colours, strict=False))
 
 
 def _title(drawn: Any, words: str) -> None:
