@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,12 @@ class Form:
 
     def checked(self, *, lower: bool) -> Attributes:
         """Return the checker's own view of a side."""
-        return Attributes(AskedTables(as_read(self.stated)), as_read({"attributes": self.attributes}), lower=lower)
+        return Attributes(self.asked, as_read({"attributes": self.attributes}), lower=lower)
+
+    @cached_property
+    def asked(self) -> AskedTables:
+        """The tables, as the checker reads them."""
+        return AskedTables(as_read(self.stated))
 
     def place(self, key: Key) -> tuple[Key, dict[int, int]]:
         """Return the checker's key of a block, and the wave of each turned attribute."""
@@ -99,8 +105,6 @@ class Form:
     def grouped(self, checked: Attributes, weights: Array) -> Array:
         """Return weights of the cases of all tables, from those of the blocks' own orbits of queries."""
         blocks, by_table = self.blocks, []
-        if not blocks.parts:
-            return weights
         for table, (queries, all_parts) in enumerate(zip(checked.asked.tables, blocks.parts, strict=True)):
             array = weights[blocks.tables == table].reshape(blocks.orbit_shape(table))
             for place, (pair, parts) in enumerate(zip(queries.items(), all_parts, strict=True)):
@@ -143,13 +147,16 @@ def _noise(checked: Attributes, key: Key, pieces: list[tuple[Array, Array]]) -> 
 
 def _blocks_weights(form: Form, dual: object) -> Parts:
     """Return roots of the weights of orbits of cells, weights of groups of queries, and isometries of blocks."""
-    is_fitness, checked = isinstance(dual, FitnessDual), form.checked(lower=True)
+    is_fitness = isinstance(dual, FitnessDual)
     users, queries = form.blocks.weights(dual, is_fitness)
     parts: Parts = {"attributes": form.attributes, "roots": np.sqrt(form.spread(users)), "blocks": []}
     if is_fitness:
-        parts["weights"] = form.grouped(checked, queries)
-    if not form.axes:
+        parts["weights"] = queries
+    if not form.blocks.parts:  # marginal tables: all queries of one are alike, and so are all cells
         return parts
+    checked = form.checked(lower=True)
+    if is_fitness:
+        parts["weights"] = form.grouped(checked, queries)
     roots = dict(zip(checked.orbits(), parts["roots"], strict=True))
     for key, rows in by_block(checked, shared_weights(checked, as_read(parts))).items():
         scales = np.array([roots[orbit] / cells for orbit, cells in checked.orbits(key).items()])
