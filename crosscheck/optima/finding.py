@@ -20,10 +20,6 @@ from dualmech.watching import without_warnings
 CLOSE_ENOUGH = 1e-12
 """Gap at which a solver's answer counts as near enough to an exact one."""
 
-LARGEST_DENOMINATOR = 10**7
-"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
-10**8 where the double stands for nothing simple."""
-
 
 def exact(problem: AnyProblem) -> ExactOptimum:
     """Find the optimum of a small problem as a number of a field of square roots, and prove it without rounding.
@@ -76,7 +72,7 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     """
     dense_problem = _small(validate.instance(Problem, problem=problem))
     with without_warnings(), np.errstate(all="ignore"):
-        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
+        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH))
     if proof is None:
         raise InvalidInputError(
             f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
@@ -85,16 +81,10 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     return proof
 
 
-def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactOptimum | None:
-    """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found.
-
-    Parameters
-    ----------
-    denominator : int
-        Largest denominator of the problem's own numbers.
-    """
+def proven(answer: Solution) -> ExactOptimum | None:
+    """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found."""
     problem = answer.problem
-    exact_problem = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
+    exact_problem = rationals.in_fractions(problem) if rationals.worth_trying(problem) else None
     if exact_problem is None:
         return None
     lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
@@ -126,12 +116,12 @@ def _small(problem: AnyProblem) -> AnyProblem:
         raise InvalidInputError(
             "problem must have a basis with as many rows as the rank of the workload: with more no noise is optimal"
         )
-    if rationals.in_fractions(dense_problem, LARGEST_DENOMINATOR) is not None:
+    if rationals.in_fractions(dense_problem) is not None:
         return dense_problem
-    same = rationals.on_own_rows(dense_problem, LARGEST_DENOMINATOR)
-    if same is None or rationals.in_fractions(same, LARGEST_DENOMINATOR) is None:
+    same = rationals.on_own_rows(dense_problem)
+    if same is None or rationals.in_fractions(same) is None:
         raise InvalidInputError(
-            f"problem must have numbers that are fractions with denominators of at most {LARGEST_DENOMINATOR}, "
+            f"problem must have numbers that are fractions with denominators of at most {surds.LARGEST_DENOMINATOR}, "
             f"got others"
         )
     return same

@@ -121,12 +121,12 @@ def worth_trying(problem: Problem) -> bool:
     return max(sizes) <= 2 * LARGEST_SIZE
 
 
-def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> AnyProblem:
+def on_own_rows(problem: AnyProblem) -> AnyProblem:
     """Return the same problem with noise on independent rows of its workload, None where it is on the cells.
 
     Orthonormal rows, which are the default where the rank is less than the number of cells, are no fractions.
     """
-    rows = exact.exactly(problem.geometry.workload.dense(), denominator)
+    rows = exact.exactly(problem.geometry.workload.dense())
     if rows is None or linalg.is_identity(problem.geometry.basis):
         return None
     _, chosen = exact.row_echelon(exact.transpose(rows))
@@ -134,14 +134,14 @@ def on_own_rows(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATO
     return type(problem)(**{**problem.argument_values(), "basis": basis})
 
 
-def in_fractions(problem: AnyProblem, denominator: int = exact.LARGEST_DENOMINATOR) -> FractionProblem | None:
+def in_fractions(problem: AnyProblem) -> FractionProblem | None:
     geometry, variance = problem.geometry, isinstance(problem, TotalVariance)
     numbers = problem.asked_weights if variance else problem.targets
     first = isinstance(problem, PrivacyFirst)
     spent = problem.cost if first else 1.0
     between = np.eye(geometry.workload.shape[1]) if geometry.neighbours is None else geometry.neighbours
     arrays = (geometry.workload.dense(), geometry.basis, linalg.to_dense(between), numbers, spent)
-    parts = [exact.exactly(array, denominator) for array in arrays]
+    parts = [exact.exactly(array) for array in arrays]
     if any(part is None for part in parts):
         return None
     rows, basis, changes, (vector,), ((cost,),) = (part for part in parts if part is not None)

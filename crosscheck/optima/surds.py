@@ -226,18 +226,19 @@ def _a_prime_of(whole: int) -> int:
 
 Rows = list[list[Number]]
 
-LARGEST_DENOMINATOR = 1000
-"""Largest denominator that a proof may have; beyond it nobody would put it on a blackboard."""
+LARGEST_DENOMINATOR = 10**7
+"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
+10**8 where the double stands for nothing simple."""
 
 
-def exactly(array: npt.ArrayLike, denominator: int = LARGEST_DENOMINATOR) -> Rows | None:
+def exactly(array: npt.ArrayLike) -> Rows | None:
     """Return the simplest fractions that round to doubles; None where one has a denominator beyond the largest.
 
-    >>> exactly([1 / 3, 1e-6], 10**7)
+    >>> exactly([1 / 3, 1e-6])
     [[Fraction(1, 3), Fraction(1, 1000000)]]
     """
     rows = [[_stood_for(float(entry)) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
-    large = any(entry.denominator > denominator for row in rows for entry in row)
+    large = any(entry.denominator > LARGEST_DENOMINATOR for row in rows for entry in row)
     return None if large else [[*row] for row in rows]
 
 

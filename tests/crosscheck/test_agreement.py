@@ -162,6 +162,7 @@ class TestBlackboard:
         assert found is not None and found.optimum == Fraction(16, 3)
 
     def test_numbers_that_are_no_small_fractions_are_not_taken_for_some(self) -> None:
-        """A third to five digits is no third: a proof would be one of another problem."""
-        problem = dm.FitnessForUse(dm.workloads.identity(2), [0.33333, 1.0])
-        assert finding.proven(fast.solve(problem, tol=1e-12)) is None
+        """A third to five digits is no third, and a number without an end is no fraction."""
+        for target, optimum in ((0.33333, Fraction(100000, 33333)), (np.cos(1), None)):
+            proof = finding.proven(fast.solve(dm.FitnessForUse(dm.workloads.identity(2), [target, 1.0]), tol=1e-12))
+            assert (proof and proof.optimum) == optimum

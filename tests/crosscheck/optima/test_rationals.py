@@ -57,7 +57,7 @@ def test_the_judge_finds_the_same(kind: str, rows: list[list[int]], data: st.Dat
 
 @given(st.floats(-2, 2))
 def test_a_double_stands_for_a_simple_fraction_or_for_none(value: float) -> None:
-    assert exact.exactly([value]) in (None, [[Fraction(value).limit_denominator(1000)]])
+    assert exact.exactly([value]) in (None, [[Fraction(value).limit_denominator(10**7)]])
 
 
 def test_what_is_dependent_or_elsewhere_has_no_coordinates() -> None:
