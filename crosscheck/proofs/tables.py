@@ -59,7 +59,7 @@ class Form:
         self.stated, self.attributes = stated, {str(axis): {"classes": values} for axis, values in labels.items()}
 
     def checked(self, *, lower: bool) -> Attributes:
-        """Return the checker's own view of a side."""
+        """Return the attributes as the checker reads them on one side."""
         return Attributes(self.asked, as_read({"attributes": self.attributes}), lower=lower)
 
     @cached_property
@@ -108,10 +108,10 @@ class Form:
         for table, (queries, all_parts) in enumerate(zip(checked.asked.tables, blocks.parts, strict=True)):
             array = weights[blocks.tables == table].reshape(blocks.orbit_shape(table))
             for place, (pair, parts) in enumerate(zip(queries.items(), all_parts, strict=True)):
-                looks = checked.looks[pair]
-                shares = np.zeros((len(looks), array.shape[place]))
-                for row, look in zip(shares, looks, strict=True):
-                    np.add.at(row, parts.orbits[np.array(look.members)], 1.0)
+                groups = checked.groups[pair]
+                shares = np.zeros((len(groups), array.shape[place]))
+                for row, group in zip(shares, groups, strict=True):
+                    np.add.at(row, parts.orbits[np.array(group.members)], 1.0)
                 array = np.moveaxis(np.tensordot(shares / parts.counts, array, (1, place)), 0, place)
             by_table.append(array.ravel())
         return np.concatenate(by_table)

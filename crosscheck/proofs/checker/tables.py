@@ -133,33 +133,34 @@ Case = tuple[int, list[tuple[Key, Part, Fraction]]]
 """Queries of a table that are alike: how many, and by block the sums and the product of factors of their part."""
 
 
-class Look(NamedTuple):
-    """Queries of an attribute of which noise, or weights, see the same numbers."""
+class QueryGroup(NamedTuple):
+    """Queries of an attribute with the same factors in all blocks."""
 
     members: Sequence[int]  # which queries; where all are added up, the first alone
     sums: Row  # over the classes, times a power of two; up to sign
     exponent: int
-    along: Fraction  # factor in blocks without the attribute, where it has one class
-    across: Sequence[Fraction]  # factors in blocks with the attribute, by class
+    total_factor: Fraction  # factor in blocks without the attribute, where it has one class
+    class_factors: Sequence[Fraction]  # factors in blocks with the attribute, by class
 
 
 class Attributes:
-    """What a side of a file says of the attributes: classes of values, one where it names none, or numbers of its own.
+    """The attributes as a side of a file states them, and the queries of all tables by their factors in blocks.
 
-    The numbers of its own are a strategy in the upper side, and weights in the `lower` one.
+    An attribute has classes of values, one where the file names none. With one class it may have a strategy, in the
+    upper side, or weights, in the `lower` side.
     """
 
     def __init__(self, tables: AskedTables, part: Given, *, lower: bool) -> None:
         self.asked, self.lower = tables, lower
         self.labels: dict[int, list[int]] = {}
         self.strategies: dict[int, Strategy] = {}
-        self.weighed: dict[int, Given] = {}
+        self.weights: dict[int, Given] = {}
         self.sizes = [[size] for size in tables.sizes]
         for axis, stated in self._stated(part).items():
             if "classes" in stated.entries:
                 self._sort(axis, stated)
             elif lower:
-                self.weighed[axis] = stated
+                self.weights[axis] = stated
             else:
                 self.strategies[axis] = Strategy(stated, tables.sizes[axis])
         # Factors in the cost of a record, in blocks with the attribute, by class.
@@ -167,9 +168,9 @@ class Attributes:
         for axis, strategy in self.strategies.items():
             self.costs[axis] = [strategy.cost]
         self.wide = [axis for axis, sizes in enumerate(self.sizes) if len(sizes) > 1]
-        self.of_values: dict[int, list[Look]] = {}  # of attributes of one class, by their sizes
-        self.looks = {pair: self._looks(*pair) for pair in tables.used()}
-        self.known: dict[tuple[tuple[int, int], ...], list[Case]] = {}
+        self.groups_of_values: dict[int, list[QueryGroup]] = {}  # of attributes of one class, by their sizes
+        self.groups = {pair: self._groups_of(*pair) for pair in tables.used()}
+        self.cases_of_groups: dict[tuple[tuple[int, int], ...], list[Case]] = {}
         self.cases = [self._cases(table) for table in tables.tables]
 
     def orbits(self, key: Key = ()) -> dict[Row, int]:
@@ -182,7 +183,7 @@ class Attributes:
         return {tuple([label for label, _ in one]): prod([size for _, size in one]) for one in product(*choices)}
 
     def by_key(self, part: Given) -> dict[Key, Given]:
-        """Return the blocks of a file, each where it lives: some attributes, with a class of the values of each."""
+        """Return the blocks of a file by key."""
         blocks: dict[Key, Given] = {}
         for block in part.listed("blocks"):
             on = block.part("on")
@@ -212,15 +213,15 @@ class Attributes:
     def _cases(self, table: Table) -> list[Case]:
         """Return the cases of a table.
 
-        The choice of attributes of one class changes nothing but the keys, so all is found once, with places in the
-        table for attributes, for tables that are alike.
+        Tables with the same groups differ in their keys alone if their attributes have one class: their parts are
+        computed once, with places in the table for attributes.
         """
         axes = tuple(table)
-        like = tuple((id(self.looks[pair]), pair[0] if pair[0] in self.wide else -1) for pair in table.items())
-        if like not in self.known:
-            choices = product(*(self.looks[pair] for pair in table.items()))
-            self.known[like] = [
-                (prod(len(look.members) for look in case), self._parts(dict(zip(axes, case, strict=True))))
+        like = tuple((id(self.groups[pair]), pair[0] if pair[0] in self.wide else -1) for pair in table.items())
+        if like not in self.cases_of_groups:
+            choices = product(*(self.groups[pair] for pair in table.items()))
+            self.cases_of_groups[like] = [
+                (prod(len(group.members) for group in case), self._parts(dict(zip(axes, case, strict=True))))
                 for case in choices
             ]
         return [
@@ -228,50 +229,50 @@ class Attributes:
                 count,
                 [(tuple([(axes[place], index) for place, index in on]), sums, square) for on, sums, square in parts],
             )
-            for count, parts in self.known[like]
+            for count, parts in self.cases_of_groups[like]
         ]
 
-    def _parts(self, looks: dict[int, Look]) -> list[tuple[Key, Part, Fraction]]:
-        """Return them with the places of attributes in the table for the attributes of a key."""
-        axes, parts = [*looks], []
+    def _parts(self, groups: dict[int, QueryGroup]) -> list[tuple[Key, Part, Fraction]]:
+        """Return the parts of products of these queries; keys have places in the table for attributes."""
+        axes, parts = [*groups], []
         choices: list[list[Key]] = [
-            [(), *(((place, index),) for index, square in enumerate(look.across) if square)]
-            for place, look in enumerate(looks.values())
+            [(), *(((place, index),) for index, square in enumerate(group.class_factors) if square)]
+            for place, group in enumerate(groups.values())
         ]
         for on in (sum(choice, ()) for choice in product(*choices)):
-            part, square = self._part(looks, {axes[place]: index for place, index in on})
+            part, square = self._part(groups, {axes[place]: index for place, index in on})
             if square and any(part[0]):
                 parts.append((on, part, square))
         return parts
 
-    def _part(self, looks: dict[int, Look], chosen: dict[int, int]) -> tuple[Part, Fraction]:
+    def _part(self, groups: dict[int, QueryGroup], chosen: dict[int, int]) -> tuple[Part, Fraction]:
         row: Row = (1,)
         exponent, square = 0, Fraction(1)
-        for axis in sorted({*looks, *self.wide}):
+        for axis in sorted({*groups, *self.wide}):
             if axis in chosen:
-                square *= looks[axis].across[chosen[axis]]
+                square *= groups[axis].class_factors[chosen[axis]]
             elif axis in self.wide:
-                sums, shift = (looks[axis].sums, looks[axis].exponent) if axis in looks else (self.sizes[axis], 0)
+                sums, shift = (groups[axis].sums, groups[axis].exponent) if axis in groups else (self.sizes[axis], 0)
                 row, exponent = tuple(one * two for one in row for two in sums), exponent + shift
             else:
-                square *= looks[axis].along
+                square *= groups[axis].total_factor
         return (row, exponent), square
 
-    def _looks(self, axis: int, name: str) -> list[Look]:
+    def _groups_of(self, axis: int, name: str) -> list[QueryGroup]:
         queries, sizes = self.asked.matrix_of(name), self.sizes[axis]
         if axis in self.strategies:
-            return self.strategies[axis].looks(queries or identity(sizes[0]), self.asked.weighs)
-        if axis in self.weighed:
-            return [weighed_look(self.weighed[axis], name, queries or identity(sizes[0]), self.asked.weighs)]
+            return self.strategies[axis].groups(queries or identity(sizes[0]), self.asked.weighs)
+        if axis in self.weights:
+            return [weighted_group(self.weights[axis], name, queries or identity(sizes[0]), self.asked.weighs)]
         if queries is not None:
-            return self._groups(axis, name, queries)
+            return self._groups_of_queries(axis, name, queries)
         if len(sizes) > 1:
-            return self._of_values(axis)
-        if sizes[0] not in self.of_values:
-            self.of_values[sizes[0]] = self._of_values(axis)
-        return self.of_values[sizes[0]]
+            return self._groups_of_values(axis)
+        if sizes[0] not in self.groups_of_values:
+            self.groups_of_values[sizes[0]] = self._groups_of_values(axis)
+        return self.groups_of_values[sizes[0]]
 
-    def _groups(self, axis: int, name: str, queries: Matrix) -> list[Look]:
+    def _groups_of_queries(self, axis: int, name: str, queries: Matrix) -> list[QueryGroup]:
         sizes, labels, by_signature = self.sizes[axis], self.labels_of(axis), dict[tuple[Row, Row], list[int]]()
         for member, row in enumerate(queries.rows):
             sums, squares = [0] * len(sizes), [0] * len(sizes)
@@ -285,26 +286,26 @@ class Attributes:
             for members in by_signature.values():
                 require_symmetry([queries.rows[member] for member in members], labels, f"queries {name!r}", axis)
         return [
-            self._look(sizes, members, sums, squares, queries.exponent)
+            self._group(sizes, members, sums, squares, queries.exponent)
             for (sums, squares), members in by_signature.items()
         ]
 
-    def _of_values(self, axis: int) -> list[Look]:
+    def _groups_of_values(self, axis: int) -> list[QueryGroup]:
         sizes, labels = self.sizes[axis], self.labels.get(axis)
         members: list[Sequence[int]] = [range(sizes[0])]
         if labels is not None:
             members = [[value for value, label in enumerate(labels) if label == one] for one in range(len(sizes))]
         units = [tuple(int(one == two) for two in range(len(sizes))) for one in range(len(sizes))]
-        return [self._look(sizes, places, unit, unit, 0) for unit, places in zip(units, members, strict=True)]
+        return [self._group(sizes, places, unit, unit, 0) for unit, places in zip(units, members, strict=True)]
 
-    def _look(self, sizes: list[int], members: Sequence[int], sums: Row, squares: Row, exponent: int) -> Look:
+    def _group(self, sizes: list[int], members: Sequence[int], sums: Row, squares: Row, exponent: int) -> QueryGroup:
         across = [
             (square - Fraction(total * total, size))
             * power(1, 2 * exponent)
             * (1 - Fraction(1, size) if self.lower else 1)
             for total, square, size in zip(sums, squares, sizes, strict=True)
         ]
-        return Look(members, sums, exponent, (power(sums[0], exponent) / sizes[0]) ** 2, across)
+        return QueryGroup(members, sums, exponent, (power(sums[0], exponent) / sizes[0]) ** 2, across)
 
 
 def require_symmetry(rows: list[list[int]], labels: Sequence[int], words: str, axis: int) -> None:
@@ -330,7 +331,7 @@ class Strategy:
         self.missed = missed / (1 - missed)
         self.cost = max(Matrix([*strategy.rows[1:], [0] * size], strategy.exponent).transposed().squares())
 
-    def looks(self, queries: Matrix, weighs: bool) -> list[Look]:
+    def groups(self, queries: Matrix, weighs: bool) -> list[QueryGroup]:
         """Return bounds on ``b_0²`` and ``|b_1|²`` of queries that may be the worst; with weights, all added up."""
         seen, pairs = queries.times(self.inverse), []
         for length, (first, *_) in zip(seen.squares(), seen.numbers(), strict=True):
@@ -338,20 +339,20 @@ class Strategy:
             across = root_above(length - first * first)
             pairs.append(((abs(first) + more) ** 2, (across + more) ** 2))
         if weighs:
-            return [single_look(*map(total, zip(*pairs, strict=True)))]
+            return [single_group(*map(total, zip(*pairs, strict=True)))]
         worst: list[tuple[Fraction, Fraction]] = []
         for pair in sorted(pairs, reverse=True):
             if not worst or pair[1] > worst[-1][1]:
                 worst.append(pair)
-        return [single_look(*pair) for pair in worst]
+        return [single_group(*pair) for pair in worst]
 
 
-def single_look(along: Fraction, across: Fraction) -> Look:
-    return Look((0,), (1,), 0, along, [across])
+def single_group(along: Fraction, across: Fraction) -> QueryGroup:
+    return QueryGroup((0,), (1,), 0, along, [across])
 
 
-def weighed_look(part: Given, name: str, queries: Matrix, weighs: bool) -> Look:
-    """Return ``β²`` and ``α²`` of a set of queries, over the weights; 0 where there are none."""
+def weighted_group(part: Given, name: str, queries: Matrix, weighs: bool) -> QueryGroup:
+    """Return the group of all queries of a set, whose factors are ``β²`` and ``α²``; 0 if the weights are."""
     inner, (count, size) = part.part(name), queries.shape
     q = part.vector("roots", size)
     p = [Fraction(1)] * count if weighs else inner.vector("roots", count)
@@ -366,8 +367,8 @@ def weighed_look(part: Given, name: str, queries: Matrix, weighs: bool) -> Look:
     shares, billed = dot(q, q), Fraction(1) if weighs else dot(p, p)
     divisor = isometry.norm_squared() * shares * billed
     if not divisor:
-        return single_look(Fraction(0), Fraction(0))
-    return single_look((along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor)
+        return single_group(Fraction(0), Fraction(0))
+    return single_group((along / shares) ** 2 / divisor, (whole - along / shares) ** 2 / divisor)
 
 
 # Both bounds of tables.

@@ -344,10 +344,10 @@ class TestBounds:
             factors = []
             for axis, name in table.items():
                 count = attributes.asked.sizes[axis] if name == "values" else len(attributes.asked.sets[name].rows)
-                looks = attributes.looks[axis, name]
-                shares = np.zeros((count, len(looks)))
-                for place, look in enumerate(looks):
-                    shares[list(look.members), place] = 1 / len(look.members)
+                groups = attributes.groups[axis, name]
+                shares = np.zeros((count, len(groups)))
+                for place, group in enumerate(groups):
+                    shares[list(group.members), place] = 1 / len(group.members)
                 if axis in own:
                     squares = np.square(own[axis][name].get("roots", np.ones(count)))
                     shares = squares[:, None] / squares.sum()
