@@ -140,17 +140,16 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
     all. With `names` only those, or those of the families named.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
-    known, place = problems(), Path(folder)
-    wanted = [*known] if names is None else named(names)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"{folder}: cannot be written: {error.strerror}") from error
+    known = problems()
+    wanted, place = [*known] if names is None else named(names), atomic.make_folder(folder)
     listed = {entry.name: entry for entry in read(folder)} if (place / INDEX).exists() else {}
     for name in wanted:
         problem = known[name]()
         _state(place, name, problem)
-        proof = _kept(place / f"{name}.json", problem) or _made(place / f"{name}.json", problem)
+        path = place / f"{name}.json"
+        if (proof := _kept(path, problem)) is None:
+            proof = _proven(problem, TOLERANCE)
+            proof.save(path)
         kind = str(proof.document["problem"]["kind"])
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
@@ -263,10 +262,12 @@ def _kept(path: Path, problem: Problem) -> dm.Proof | None:
 
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write the problem, as plain arrays and as a program: the same bytes each time."""
-    with suppress(DualmechError):  # of a problem that has no such program
+    try:
         program = reference.matrix_inequalities(problem)
-        if len(program.objective) <= MOST_VARIABLES and len(program.entries) <= MOST_ENTRIES:
-            atomic.write_text(folder / f"{name}.dat-s", sdpa.text(problem, program))
+    except DualmechError:
+        program = None  # the problem has no such program
+    if program and len(program.objective) <= MOST_VARIABLES and len(program.entries) <= MOST_ENTRIES:
+        atomic.write_text(folder / f"{name}.dat-s", sdpa.text(problem, program))
     stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)
@@ -282,12 +283,6 @@ def _roughly(problem: AnyProblem) -> Solution:
     with without_warnings():
         answer: Solution = fast.solve(problem, tol=ROUGH)
         return answer
-
-
-def _made(path: Path, problem: Problem) -> dm.Proof:
-    proof = _proven(problem, TOLERANCE)
-    proof.save(path)
-    return proof
 
 
 def _proven(problem: AnyProblem, tol: float) -> dm.Proof:
