@@ -146,7 +146,7 @@ def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) 
     if field_numbers is None:
         return None
     numbers = [surd if surd.radicals else surd.terms.get(1, Fraction(0)) for surd in field_numbers]
-    sigma: Rows = [[*numbers[size * row : size * (row + 1)]] for row in range(size)]
+    sigma: Rows = np.array(numbers[: size**2], dtype=object).reshape(size, size)
     lam: list[Number] = [*numbers[size**2 : size**2 + count]]
     mu: list[Number] = [*numbers[size**2 + count :]]
     return rationals.verified(problem, sigma, lam, mu or problem.weights)

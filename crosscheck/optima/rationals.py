@@ -105,7 +105,7 @@ class FractionProblem:
 
     def worst(self, sigma: Rows) -> Number:
         """Return the largest variance over its target, or the total variance."""
-        variances = [exact.form(sigma, row) for row in self.queries]
+        variances = exact.form(sigma, self.queries)
         if self.limits is None:
             return exact.dot(self.weights, variances)
         return max(variance / limit for variance, limit in zip(variances, self.limits, strict=True))
@@ -129,9 +129,8 @@ def on_own_rows(problem: AnyProblem) -> AnyProblem:
     rows = exact.exactly(problem.geometry.workload.dense())
     if rows is None or linalg.is_identity(problem.geometry.basis):
         return None
-    _, chosen = exact.row_echelon(exact.transpose(rows))
-    basis = exact.floats([rows[row] for row in chosen])
-    return type(problem)(**{**problem.argument_values(), "basis": basis})
+    _, chosen = exact.row_echelon(rows.T)
+    return type(problem)(**{**problem.argument_values(), "basis": rows[chosen].astype(float)})
 
 
 def in_fractions(problem: AnyProblem) -> FractionProblem | None:
@@ -148,18 +147,18 @@ def in_fractions(problem: AnyProblem) -> FractionProblem | None:
     queries = exact.on_basis(rows, basis)
     if queries is None:
         return None
-    moves = exact.product(basis, changes)
+    moves = basis @ changes
     reduced, chosen = exact.row_echelon(moves)
-    spanning = [[row[column] for column in chosen] for row in moves]
-    none: list[Number] = [Fraction(0)] * len(vector)
-    limits, weights = (None, vector) if variance else (vector, none)
-    inside = exact.product(queries, spanning)
+    spanning, listed = moves[:, chosen], vector.tolist()
+    none: list[Number] = [Fraction(0)] * len(listed)
+    limits, weights = (None, listed) if variance else (listed, none)
+    inside = queries @ spanning
     return FractionProblem(problem, reduced[: len(chosen)], inside, spanning, limits, weights, cost if first else None)
 
 
 def inner_noise(problem: FractionProblem, sigma: Array) -> Array:
     """Return a solver's Σ in the coordinates of the space that neighbours move."""
-    left = np.linalg.pinv(exact.floats(problem.spanning))
+    left = np.linalg.pinv(problem.spanning.astype(float))
     return np.asarray(left @ sigma @ left.T)
 
 
@@ -171,27 +170,25 @@ def verified(problem: FractionProblem, sigma: Rows, lam: list[Number], mu: list[
     ``Σλ Σμc`` bounds α from below without a root to take.
     """
     inverse = exact.inverse(sigma)
-    if inverse is None or sigma != exact.transpose(sigma) or min(*lam, *mu) < 0:
+    if inverse is None or not np.array_equal(sigma, sigma.T) or min(*lam, *mu) < 0:
         return None
-    columns = exact.transpose(problem.moves)
     worst = problem.worst(sigma)
-    sigma = exact.times(1 / worst, sigma)
-    upper = max(exact.form(inverse, column) for column in columns) * worst
+    sigma = sigma / worst
+    upper = max(exact.form(inverse, problem.moves.T)) * worst
     if problem.limits is None:  # the noise that costs 1
-        sigma = exact.times(upper, sigma)
-    p, q = exact.weighted_gram(columns, lam), exact.weighted_gram(problem.queries, mu)
-    left = exact.product(exact.product(sigma, q), sigma)
-    pairs = (pair for rows in zip(left, p, strict=True) for pair in zip(*rows, strict=True))
-    scale = next((a / b for a, b in pairs if b), None)
-    if scale is None or scale <= 0 or left != exact.times(scale, p):
+        sigma = sigma * upper
+    p, q = exact.weighted_gram(problem.moves.T, lam), exact.weighted_gram(problem.queries, mu)
+    left = sigma @ q @ sigma
+    scale = next((a / b for a, b in zip(left.ravel(), p.ravel(), strict=True) if b), None)
+    if scale is None or scale <= 0 or not np.array_equal(left, p * scale):
         return None
-    traced = sum((m * exact.form(sigma, row) for m, row in zip(mu, problem.queries, strict=True)), Fraction(0))
+    traced = exact.dot(mu, exact.form(sigma, problem.queries))
     if traced**2 / scale / (sum(lam) * problem.shares(mu)) != upper:
         return None
     if problem.cost is not None:  # the noise that costs what may be spent
         upper /= problem.cost
-        sigma, scale = exact.times(upper, sigma), upper**2 * scale
-    whole = exact.product(exact.product(problem.spanning, sigma), exact.transpose(problem.spanning))
+        sigma, scale = sigma * upper, upper**2 * scale
+    whole = problem.spanning @ sigma @ problem.spanning.T
     return ExactOptimum(
         problem=problem.stated,
         optimum=upper,

@@ -92,7 +92,7 @@ class _Conditions:
         self.size, self.neighbours = len(problem.moves), neighbours
         self.seen = queries[:0] if self.of_variance else queries  # those whose weights are unknown
         self.upper = np.triu_indices(self.size)
-        self.moves = _units(surds.transpose(problem.moves))[neighbours]
+        self.moves = _units(problem.moves.T)[neighbours]
         self.rows = _units(problem.queries)
         self.limits = _units([problem.weights if problem.limits is None else problem.limits])[0]
         self.count = len(self.upper[0]) + len(self.neighbours) + len(self.seen) + 1
