@@ -17,7 +17,7 @@ from dualmech.command.options import UsageError
 from dualmech.command.request import Request
 from dualmech.crosscheck.families import FAMILIES, Family
 from dualmech.crosscheck.optima import finding, rationals
-from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.rationals import ExactOptimum
 from dualmech.crosscheck.printing import Terms
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError
@@ -130,7 +130,7 @@ def sections(answer: Solution, stated: Formula | None = None) -> list[Section]:
     return proof_page.page(answer, formula_of(answer.problem), exact, whole, stated)
 
 
-def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactProof | None]:
+def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactOptimum | None]:
     """Return an exact proof, and the answer to the problem that it is of: the same `anywhere`, or on its own basis."""
     exact = finding.proven(fast.solve(answer.problem, tol=finding.CLOSE_ENOUGH, start=answer))
     if exact is None and anywhere and (same := rationals.on_own_rows(answer.problem)) is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.families import family_of
-from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.rationals import ExactOptimum
 from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
 from dualmech.crosscheck.printing import free_lines, interval_text, neighbours_lines
 from dualmech.errors import DualmechError
@@ -49,7 +49,7 @@ SHORT = 1000  # largest whole number in a fraction that says where an optimum li
 def page(
     answer: Solution,
     formula: Formula,
-    proven: ExactProof | None,
+    proven: ExactOptimum | None,
     whole: tuple[Fraction, Fraction] | None = None,
     stated: Formula | None = None,
 ) -> list[Section]:
@@ -57,7 +57,7 @@ def page(
 
     Parameters
     ----------
-    proven : ExactProof, optional
+    proven : ExactOptimum, optional
         The optimum in fractions and square roots.
     whole : two fractions, optional
         Between them the optimum was proven to lie in whole numbers.
@@ -78,18 +78,18 @@ def page(
     ]
 
 
-def _weights(answer: Solution, formula: Formula, proven: ExactProof | None) -> Section:
+def _weights(answer: Solution, formula: Formula, proven: ExactOptimum | None) -> Section:
     """Return the dual weights and the noise, or what else was sought."""
     exact: dict[str, object] = {}
     if proven is not None:
-        exact = {"neighbour_weights": proven.neighbour_weights, "query_weights": proven.query_weights}
+        exact = {"neighbour_weights": [*proven.neighbour_weights], "query_weights": [*proven.query_weights]}
     parts: list[Part] = []
     for symbol in formula.weights:
         held = getattr(answer.dual, symbol.part, None) if symbol.part else None
         parts += _values(symbol, exact.get(symbol.part, held))
     for symbol in formula.sought:
         value = answer.primal if symbol.part == "itself" else getattr(answer.primal, symbol.part or "-", None)
-        parts += _values(symbol, value if proven is None else proven.covariance)
+        parts += _values(symbol, value if proven is None else [*proven.covariance])
     note = Words("They are not written out: numbers of products are those of the factors, and matrices are large.")
     return Section("The optimal weights.", tuple(parts) or (note,))
 
@@ -135,7 +135,7 @@ def _number(value: float | Number) -> str:
     return latex(value) if isinstance(value, Fraction | Surd) else number(float(value))
 
 
-def _prices(answer: Solution, proven: ExactProof | None) -> Section:
+def _prices(answer: Solution, proven: ExactOptimum | None) -> Section:
     try:
         prices = answer.prices
     except DualmechError as error:
@@ -174,7 +174,7 @@ def _phase_prices(answer: Solution) -> list[Words]:
     return parts
 
 
-def _price(prices: Array, j: int, answer: Solution, proven: ExactProof | None) -> str:
+def _price(prices: Array, j: int, answer: Solution, proven: ExactOptimum | None) -> str:
     if proven is None or isinstance(answer.problem, TotalVariance):
         return f"{100 * prices[j]:.4g} %"
     target = Fraction(float(answer.problem.targets[j])).limit_denominator(LARGEST_DENOMINATOR)
@@ -246,7 +246,7 @@ def _rounded_up(value: Fraction) -> str:
     return number(math.ceil(value / Fraction(10) ** power) * 10.0**power)
 
 
-def _blackboard_proof(answer: Solution, exact: ExactProof) -> Section:
+def _blackboard_proof(answer: Solution, exact: ExactOptimum) -> Section:
     """Return the proof in exact numbers of fitness for use, privacy first or total variance."""
     problem, best, scale = answer.problem, latex(exact.optimum), latex(exact.scale)
     rooted = bool(radicals_of([exact.optimum, exact.scale, *exact.neighbour_weights, *exact.query_weights]))

@@ -34,6 +34,7 @@ from dualmech.workloads.base import Workload
 
 
 SEED = 0
+COST = 0.5  # squared, of privacy first
 
 Build = Callable[[], tuple[Workload, Any]]
 MakeProblem = Callable[[], AnyProblem]
@@ -62,11 +63,11 @@ def matrices_problems() -> dict[str, MakeProblem]:
     return makers
 
 
-def both(name: str, build: Build, **options: object) -> dict[str, MakeProblem]:
+def both(name: str, build: Build, **options: Any) -> dict[str, MakeProblem]:
     """Return fitness for use and total variance of a workload with numbers: targets, and one over them as weights."""
     return {
-        f"fitness-{name}": partial(_matrices_fitness, build, **options),
-        f"variance-{name}": partial(_matrices_variance, build, **options),
+        f"fitness-{name}": partial(_fitness, build, **options),
+        f"variance-{name}": partial(_variance, build, **options),
     }
 
 
@@ -74,14 +75,19 @@ def even(build: Callable[..., Workload], *sizes: object, **options: object) -> t
     return build(*sizes, **options), 1.0
 
 
-def _matrices_fitness(build: Build, **options: Any) -> FitnessForUse:
+def _fitness(build: Build, geometry: str = "dense", neighbours: NeighboursLike = None) -> FitnessForUse:
     workload, targets = build()
-    return FitnessForUse(workload, targets, **{"geometry": "dense"} | options)
+    return FitnessForUse(workload, targets, neighbours=neighbours, geometry=geometry)
 
 
-def _matrices_variance(build: Build, **options: Any) -> TotalVariance:
+def _variance(build: Build, geometry: str = "dense", neighbours: NeighboursLike = None) -> TotalVariance:
     workload, targets = build()
-    return TotalVariance(workload, 1 / np.asarray(targets, dtype=float), **{"geometry": "dense"} | options)
+    return TotalVariance(workload, 1 / np.asarray(targets, dtype=float), neighbours=neighbours, geometry=geometry)
+
+
+def _privacy(build: Build, geometry: str = "dense") -> PrivacyFirst:
+    workload, targets = build()
+    return PrivacyFirst(workload, targets, COST, geometry=geometry)
 
 
 def _shapes() -> dict[str, Array]:
@@ -114,7 +120,6 @@ def _shaped(name: str) -> tuple[Workload, Array]:
 
 
 MORE_CELLS, MORE_SEEDS = 32, (1, 2)  # of the random workloads
-COST = 0.5  # squared, of privacy first
 
 
 def more_problems() -> dict[str, MakeProblem]:
@@ -140,12 +145,7 @@ def more_problems() -> dict[str, MakeProblem]:
         "marginals-4": partial(even, workloads.marginals, (4, 4, 4), ways=(1, 2)),
         "table-6-32": fitness_instances.random_instance(6, MORE_CELLS, 0).build,
     }
-    return makers | {f"privacy-{name}": partial(_more_privacy, build) for name, build in builders.items()}
-
-
-def _more_privacy(build: Build) -> PrivacyFirst:
-    workload, targets = build()
-    return PrivacyFirst(workload, targets, COST, geometry="dense")
+    return makers | {f"privacy-{name}": partial(_privacy, build) for name, build in builders.items()}
 
 
 # Existing mechanisms: the common part of several, and the cost that an earlier release spares the next.
@@ -169,7 +169,7 @@ def commons() -> dict[str, MakeProblem]:
     for seed in WHOLE_SEEDS:
         makers[f"common-whole-3-seed-{seed}-volume"] = partial(_whole, seed)
     for name, choice in zip(("race-tables", "race-cells", "brazil"), common_instances.CHOICES.values(), strict=True):
-        makers[f"common-{name}"] = partial(_choice, choice)
+        makers[f"common-{name}"] = partial(lambda choice: CommonMechanism(choice.mechanisms), choice)
     for first in range(3):  # a chain, each of whose mechanisms refines the one before
         makers[f"common-ages-{first + 1}-and-finer"] = partial(_ages, first, None)
         makers[f"common-ages-{first + 1}-and-{first + 2}"] = partial(_ages, first, first + 2)
@@ -223,10 +223,6 @@ def _whole(seed: int) -> CommonMechanism:
     for _ in range(3):
         mechanisms.append(_noise(rng.standard_normal((SHARED + 1, SHARED)), 1.0))
     return CommonMechanism(mechanisms, basis=np.eye(SHARED), criterion="volume")
-
-
-def _choice(choice: common_instances.Choice) -> CommonMechanism:
-    return CommonMechanism(choice.mechanisms)
 
 
 def _ages(first: int, end: int | None) -> CommonMechanism:
@@ -365,15 +361,15 @@ def tables_problems() -> dict[str, MakeProblem]:
     """Return problems by name, every workload once for each family but where noise of one is not optimal."""
     makers: dict[str, MakeProblem] = {}
     for name, (build, geometry) in _asked().items():
-        makers[f"fitness-{name}"] = partial(_tables_fitness, build, geometry)
-        if geometry != "split":
-            makers[f"variance-{name}"] = partial(_tables_variance, build, geometry)
+        makers |= both(name, partial(even, build), geometry=geometry)
+        if geometry == "split":
+            del makers[f"variance-{name}"]
     drawn = [case for case in table_instances.small(quick=True) if case.random]
     makers |= {f"fitness-tables-{case.label}-drawn": case.problem for case in drawn}
     makers["fitness-tables-sixty-drawn"] = table_instances.sixty(quick=True)[-1].problem
-    build, _ = _asked()["tables-sixty"]
-    makers["fitness-tables-sixty-three-records"] = partial(_tables_fitness, build, "blocks", "add-remove:3")
-    makers["privacy-tables-sixty"] = partial(_tables_privacy, build)
+    sixty = partial(even, _asked()["tables-sixty"][0])
+    makers["fitness-tables-sixty-three-records"] = partial(_fitness, sixty, "blocks", "add-remove:3")
+    makers["privacy-tables-sixty"] = partial(_privacy, sixty, "blocks")
     return makers
 
 
@@ -408,18 +404,6 @@ def _shifts() -> Workload:
 def _both_in_order(first: int, second: int) -> Workload:
     queries = {"a": workloads.prefix(first), "b": workloads.prefix(second)}
     return workloads.query_tables({"a": first, "b": second}, queries, ways=(1, 2))
-
-
-def _tables_fitness(build: Callable[[], Workload], geometry: str, neighbours: NeighboursLike = None) -> FitnessForUse:
-    return FitnessForUse(build(), 1.0, geometry=geometry, neighbours=neighbours)
-
-
-def _tables_variance(build: Callable[[], Workload], geometry: str) -> TotalVariance:
-    return TotalVariance(build(), 1.0, geometry=geometry)
-
-
-def _tables_privacy(build: Callable[[], Workload]) -> PrivacyFirst:
-    return PrivacyFirst(build(), 1.0, 0.5, geometry="blocks")
 
 
 # Query weighting: eigen-queries, wavelets, Fourier bases, single cells, and the queries themselves.
@@ -502,4 +486,12 @@ FAMILIES = {
 
 
 def problems() -> dict[str, MakeProblem]:
+    """Return the problems by name; each is stated when it is called.
+
+    Examples
+    --------
+    >>> from dualmech.crosscheck import library
+    >>> library.problems()["fitness-prefix-8"]()
+    FitnessForUse(Workload(8 queries x 8 cells, running sums), dense)
+    """
     return {name: state for part in PARTS for name, state in part().items()}

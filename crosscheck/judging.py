@@ -36,10 +36,6 @@ ROUNDED_SINGLE = 1e-4  # the same of numbers in single precision, of which more 
 
 NEARLY = 0.01  # asymmetry, relative to the largest entry, up to which a matrix is meant to be symmetric
 
-GOOD = 0.1  # gap up to which an answer counts as what it claims to be
-
-FAR_BETTER = 0.8  # share of the given matrix's cost, scaled, below which another reading of it is mentioned
-
 
 def read_answer(problem: Problem, primal: object) -> Any:
     """Return an answer in the problem's own terms.
@@ -57,27 +53,6 @@ def read_answer(problem: Problem, primal: object) -> Any:
 def is_rounding(primal: object, violation: float) -> bool:
     """Whether storing an answer, or scaling it, can leave such an excess over a constraint."""
     return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
-
-
-def resemblance(problem: AnyProblem, answer: Any, dual: Any, verdict: Certificate, cost: float) -> tuple[str, ...]:
-    """Say whether a matrix's inverse, or its square, is feasible as it is, at far less than its own scaled cost."""
-    dense = isinstance(getattr(problem, "geometry", None), Dense | Stream) and isinstance(answer, np.ndarray)
-    if not dense or verdict.gap <= GOOD:
-        return ()
-    with np.errstate(all="ignore"):
-        trials = {
-            "an inverse of a covariance (a precision or cost matrix): its inverse": np.linalg.pinv(answer),
-            "a square root of a covariance: its product with its transpose": answer @ answer.T,
-        }
-    for words, trial in trials.items():
-        try:
-            with np.errstate(all="ignore"):
-                certificate = problem.certify((trial + trial.T) / 2, dual)
-        except (DualmechError, np.linalg.LinAlgError):
-            continue
-        if certificate.feasible and not certificate.objective > FAR_BETTER * cost:
-            return (f"it looks like {words} is feasible at {certificate.objective:.6g}",)
-    return ()
 
 
 def _matrix(problem: Problem, primal: object) -> Array | None:
@@ -152,7 +127,7 @@ class Judgement(Certificate):
     maximality: Maximality | None = None
     # the constraints that the answer exceeds most, in words: queries, tables or neighbours by their names
     exceeded: tuple[str, ...] = ()
-    # further remarks: that it was judged scaled, or that it looks like something else than the requested matrix
+    # further remarks, such as that it was judged scaled
     remarks: tuple[str, ...] = ()
 
     def _facts(self) -> dict[str, object]:
@@ -183,8 +158,7 @@ def judge(
     steps, whichever geometry the problem stands on, if it can stand there.
 
     An answer that exceeds its constraints by rounding alone, for instance one stored in single precision, is judged
-    scaled to meet them, and `remarks` says so. The remarks also say where a matrix looks like an inverse, or a square
-    root, of the requested covariance.
+    scaled to meet them, and `remarks` says so.
     Raises `InvalidInputError` or `InputTypeError` for an object that the problem cannot take as an answer.
 
     Parameters
@@ -236,8 +210,6 @@ def judge(
         )
         point, verdict = posed.feasible(point), scaled
         answer = judged_solution(posed, point, dual, tol=tolerance, otherwise=Status.GIVEN)
-    else:
-        remarks += resemblance(posed, point, dual, verdict, scaled.objective)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Judgement(
         verdict.objective,

@@ -12,19 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from dualmech import files, validate
-from dualmech.certificate import Certificate
 from dualmech.crosscheck import library
 from dualmech.crosscheck.library import Proven
 from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives
-from dualmech.problems.base import Problem
 from dualmech.validate import Array
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
 ARRAYS = ("covariance", "strategy", "answer")
 """Names for the array of an answer in an ``.npz`` file; `seconds` may come with it."""
-
-ROUNDING = 1e-12  # an answer no further above the optimum is not told from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Entry:
     @property
     def words(self) -> str:
         """Its distance from the optimum, or why it has none."""
-        return self.fault or distance(self.least, self.most)
+        return self.fault or library.distance(self.least, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +52,6 @@ class Standing:
     median: float  # relative distance from the optimum at most, over the feasible answers; NaN where there are none
     worst: float
     seconds: float  # in all, of the answers that say so; NaN where none does
-
-
-def distance(least: float, most: float) -> str:
-    """Say how far above the optimum an answer is, when that is between two shares of the optimum.
-
-    Examples
-    --------
-    >>> distance(-1e-10, 4.4e-10), distance(0.1234561, 0.1234562), distance(0.01, 0.02)
-    ('optimal within 4.4e-10', '12.35 % above', '1 % to 2 % above')
-    """
-    if least <= ROUNDING:
-        return f"optimal within {max(most, 0.0):.1e}"
-    ends = dict.fromkeys(f"{100 * share:.4g} %" for share in (least, most))
-    return f"{' to '.join(ends)} above"
 
 
 def entries(
@@ -150,7 +132,7 @@ def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str]
     known, problem = listed[name], library.problems()[name]()
     try:
         kind, numbers, seconds = _read(path)
-        certificate, fault = _judged(problem, kind, numbers, known, scaled)
+        certificate, fault = library.judged(known, problem, library.as_point(problem, numbers, kind), scaled)
     except (DualmechError, CertificateError, OSError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         return Entry(solver, name, fault=str(error).removeprefix(f"{path}: "))
     if fault:
@@ -172,21 +154,3 @@ def _read(path: Path) -> tuple[str, Array, float]:
         )
     seconds = validate.nonnegative_number(seconds=held["seconds"].item()) if "seconds" in held else math.nan
     return kinds[0], validate.finite(**{kinds[0]: held[kinds[0]]}), seconds
-
-
-def _judged(problem: Problem, kind: str, array: Array, known: Proven, scaled: bool) -> tuple[Certificate, str]:
-    """Return the certificate of an answer, and why it is not feasible, if so."""
-    point, dual = library.as_point(problem, array, kind), library.some_answer(known.name).dual
-    with np.errstate(all="ignore"):
-        mended = problem.certify(problem.feasible(point), dual)
-        certificate = mended if scaled else problem.certify(point, dual)
-    if certificate.feasible:
-        return certificate, ""
-    if certificate.remarks and not mended.feasible:
-        return certificate, certificate.remarks[0]
-    most = (
-        "; ".join(problem.exceeded(point))
-        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
-    )
-    near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
-    return certificate, f"infeasible: {most}; scaled it would be {near}"

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 import dualmech as dm
-from dualmech import fast, files, validate
+from dualmech import fast, files, reference, validate
+from dualmech.certificate import Certificate
 from dualmech.crosscheck import collection, sdpa
-from dualmech.crosscheck.collection import MakeProblem
+from dualmech.crosscheck.collection import problems
 from dualmech.crosscheck.judging import covariance_of_strategy
-from dualmech.errors import CertificateError, FileFormatError, InvalidInputError, did_you_mean
-from dualmech.files import archives, reading
+from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
+from dualmech.files import archives, atomic, reading
 from dualmech.geometry.in_numbers import VALUES
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
@@ -45,16 +46,9 @@ def of_problem(problem: Problem) -> dict[str, Array]:
     (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
     """
     numbers = dict(_flat(problem.in_numbers()))
-    basis = basis_of(problem)
-    return numbers if basis is None else numbers | {"basis": basis}
-
-
-def basis_of(problem: Problem) -> Array | None:
-    """Return B (k, d), on whose answers the noise of a problem is; None where it has no such basis."""
-    with suppress(InvalidInputError):
-        basis = getattr(problem, "basis", None)
-        return None if basis is None else np.asarray(basis)
-    return None
+    with suppress(InvalidInputError, AttributeError):  # where the noise is on no such basis
+        numbers["basis"] = np.asarray(problem.basis)  # type: ignore[attr-defined]
+    return numbers
 
 
 def _flat(stated: dict[str, Any], before: str = "") -> Iterator[tuple[str, Array]]:
@@ -88,6 +82,7 @@ def _tables(stated: dict[str, Any]) -> Array:
 
 
 INDEX = "index.json"
+ROUNDING = 1e-12  # an answer no further above the optimum is not distinguished from it
 TOLERANCE, ROUGH = 1e-9, 0.1  # gaps: of the proofs, and enough to judge another answer
 WIDEST = Fraction(1 + 2 * TOLERANCE)  # upper end over lower end of a proof that is kept
 MOST_VARIABLES, MOST_ENTRIES = 1000, 10_000  # of a semidefinite program that is written
@@ -106,18 +101,6 @@ class Proven:
     cells: int
     lower: float
     upper: float
-
-
-def problems() -> dict[str, MakeProblem]:
-    """Return the problems by name; each is stated when it is called.
-
-    Examples
-    --------
-    >>> from dualmech.crosscheck import library
-    >>> library.problems()["fitness-prefix-8"]()
-    FitnessForUse(Workload(8 queries x 8 cells, running sums), dense)
-    """
-    return collection.problems()
 
 
 def named(names: Sequence[str]) -> list[str]:
@@ -157,22 +140,21 @@ def build(folder: str | PathLike[str], names: Sequence[str] | None = None) -> It
     all. With `names` only those, or those of the families named.
     Raises `InvalidInputError` for a name that is unknown, `FileFormatError` where the folder cannot be written.
     """
-    known, place = problems(), Path(folder)
-    wanted = [*known] if names is None else named(names)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileFormatError(f"{folder}: cannot be written: {error.strerror}") from error
+    known = problems()
+    wanted, place = [*known] if names is None else named(names), atomic.make_folder(folder)
     listed = {entry.name: entry for entry in read(folder)} if (place / INDEX).exists() else {}
     for name in wanted:
         problem = known[name]()
         _state(place, name, problem)
-        proof = _kept(place / f"{name}.json", problem) or _made(place / f"{name}.json", problem)
+        path = place / f"{name}.json"
+        if (proof := _kept(path, problem)) is None:
+            proof = _proven(problem, TOLERANCE)
+            proof.save(path)
         kind = str(proof.document["problem"]["kind"])
         ends = float(proof.lower), float(proof.upper)
         listed[name] = Proven(name, type(problem).__name__, kind, *shape(problem), *ends)
         text = json.dumps([asdict(entry) for entry in listed.values()], indent=1)
-        files.atomic.write_text(place / INDEX, text)
+        atomic.write_text(place / INDEX, text)
         yield listed[name]
 
 
@@ -222,7 +204,7 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     Raises `InvalidInputError` for an answer of another form, and for noise on tables, which is not a single matrix.
     """
     array = np.asarray(answer)
-    if is_noise(problem):
+    if hasattr(problem, "workload") and hasattr(problem, "basis"):  # refused by name where the noise is on tables
         if kind != "covariance":
             return problem.as_primal(covariance_of_strategy(problem, array))
         basis = problem.basis
@@ -233,9 +215,39 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     return problem.as_primal(array)
 
 
-def is_noise(problem: Problem) -> bool:
-    """Whether noise on a matrix answers a problem; refused by name where the noise is on tables."""
-    return hasattr(problem, "workload") and hasattr(problem, "basis")
+def judged(known: Any, problem: AnyProblem, point: object, scaled: bool) -> tuple[Certificate, str]:
+    """Return the certificate of a point, scaled or mended to be feasible if so asked; and the reason if it is not.
+
+    - `known`: the problem's `name`, with the ends `lower` and `upper` of its proven interval.
+    """
+    dual = some_answer(known.name).dual
+    with np.errstate(all="ignore"):
+        mended: Certificate = problem.certify(problem.feasible(point), dual)
+        certificate: Certificate = mended if scaled else problem.certify(point, dual)
+    if certificate.feasible:
+        return certificate, ""
+    if certificate.remarks and not mended.feasible:
+        return certificate, "; ".join(certificate.remarks)
+    most = (
+        "; ".join(problem.exceeded(point))
+        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
+    )
+    near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
+    return certificate, f"infeasible: {most}; scaled it would be {near}"
+
+
+def distance(least: float, most: float) -> str:
+    """Say how far above the optimum an answer is, when that is between two shares of the optimum.
+
+    Examples
+    --------
+    >>> distance(-1e-10, 4.4e-10), distance(0.1234561, 0.1234562), distance(0.01, 0.02)
+    ('optimal within 4.4e-10', '12.35 % above', '1 % to 2 % above')
+    """
+    if least <= ROUNDING:
+        return f"optimal within {max(most, 0.0):.1e}"
+    ends = dict.fromkeys(f"{100 * share:.4g} %" for share in (least, most))
+    return f"{' to '.join(ends)} above"
 
 
 def _kept(path: Path, problem: Problem) -> dm.Proof | None:
@@ -250,10 +262,12 @@ def _kept(path: Path, problem: Problem) -> dm.Proof | None:
 
 def _state(folder: Path, name: str, problem: AnyProblem) -> None:
     """Write the problem, as plain arrays and as a program: the same bytes each time."""
-    if sdpa.variables(problem) <= MOST_VARIABLES:
-        program = sdpa.sparse_program(problem)
-        if len(program.entries) <= MOST_ENTRIES:
-            sdpa.write(program, folder / f"{name}.dat-s")
+    try:
+        program = reference.matrix_inequalities(problem)
+    except DualmechError:
+        program = None  # the problem has no such program
+    if program and len(program.objective) <= MOST_VARIABLES and len(program.entries) <= MOST_ENTRIES:
+        atomic.write_text(folder / f"{name}.dat-s", sdpa.text(problem, program))
     stated: dict[str, Any] = {**of_problem(problem)}
     with files.atomic_write(folder / f"{name}.npz") as handle:
         np.savez(handle, **stated)
@@ -269,12 +283,6 @@ def _roughly(problem: AnyProblem) -> Solution:
     with without_warnings():
         answer: Solution = fast.solve(problem, tol=ROUGH)
         return answer
-
-
-def _made(path: Path, problem: Problem) -> dm.Proof:
-    proof = _proven(problem, TOLERANCE)
-    proof.save(path)
-    return proof
 
 
 def _proven(problem: AnyProblem, tol: float) -> dm.Proof:

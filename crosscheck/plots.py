@@ -1,4 +1,4 @@
-"""Pictures of a user's problem: noise, prices, costs, curves and convergence, on axes that can be reused.
+"""Pictures of a user's problem: noise, prices, costs and curves, on axes that can be reused.
 
 Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
 (of the extra ``plots``) is loaded when something is drawn. One scale a plot, a title that says what is drawn, units in
@@ -7,9 +7,8 @@ the names of the axes, colours that all readers can tell apart.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
@@ -127,12 +126,6 @@ def _metadata(answer: object) -> Mapping[str, Any]:
     """Return the terms of the request that an answer keeps, by name; a mechanism keeps none of them."""
     held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
     return held.metadata if isinstance(held, Solution) else {}
-
-
-def _in_margins(answer: object) -> bool:
-    """Whether the accuracy of every table of a plan was stated as a margin of error."""
-    tables = json.loads(_metadata(answer).get("specification", "{}")).get("tables", [])
-    return bool(tables) and all("margin" in table for table in tables)
 
 
 def _quantile(answer: object) -> float:
@@ -262,7 +255,7 @@ def covariance(
 def variances(answer: object, axes: Axes = None) -> Axes:
     """Draw every query's variance against its target, or the largest of each table, each coloured by its price.
 
-    For a plan that states a margin of error for every table, margins are drawn in place of variances.
+    For a plan, margins of error are drawn in place of variances.
     Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
 
     Examples
@@ -280,7 +273,7 @@ def variances(answer: object, axes: Axes = None) -> Axes:
     exact = _unmoved(solution.mechanism, workload, len(targets))
     reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
     word, label = "variance", "variance, squared counts"
-    if _in_margins(solution):
+    if "quantile" in solution.metadata:
         z = _quantile(solution)
         targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
         word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"
@@ -359,40 +352,6 @@ def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> A
     return drawn
 
 
-def convergence(answer: object, axes: Axes = None) -> Axes:
-    """Draw both sides of the gap by the steps of the solver, relative to what was proven in the end.
-
-    Raises `InvalidInputError` or `InputTypeError` for an answer without a history.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> answer = dm.fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)))
-    >>> dm.plots.convergence(answer).get_xlabel()
-    'step'
-    """
-    solution = require_solution(answer, "answer")
-    if not len(solution.history):
-        raise InvalidInputError(
-            "answer must have a history: a solver's own answer has one, files and some solvers keep none"
-        )
-    best, steps = solution.lower_bound, solution.history.iteration
-    drawn = _axes(axes)
-    with np.errstate(invalid="ignore"):
-        above = solution.history.objective / best - 1
-        below = 1 - solution.history.lower_bound / solution.objective
-    sides = {"objective above the proven bound": above, "bound below the objective": below}
-    for (label, values), colour in zip(sides.items(), COLOURS[1:3], strict=True):
-        shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
-        drawn.plot(steps, shown, "o-", ms=3, color=colour, label=label)
-    drawn.axhline(solution.tol, color=COLOURS[0], lw=0.8, ls=":", label="gap asked for")
-    drawn.set_yscale("log")
-    drawn.set(xlabel="step", ylabel="relative distance")
-    _title(drawn, "both sides of the gap, by the steps of the solver")
-    _legend(drawn)
-    return drawn
-
-
 def ellipses(
     mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, queries: Sequence[int] = (0, 1), axes: Axes = None
 ) -> Axes:
@@ -418,7 +377,7 @@ def ellipses(
     angles = np.linspace(0, 2 * np.pi, 181)
     circle = np.sqrt(-2 * np.log(0.05)) * np.array([np.cos(angles), np.sin(angles)])
     drawn = _axes(axes)
-    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+    for name, mechanism, colour in _coloured(mechanisms):
         values, vectors = np.linalg.eigh(mechanism_of_answer(mechanism).dense().covariance(pair))
         drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
     drawn.set_aspect("equal", adjustable="datalim")
@@ -445,7 +404,7 @@ def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, ax
     """
     check_workload(workload)
     drawn = _axes(axes)
-    for (name, mechanism), colour in zip(_named(mechanisms).items(), _colours(len(mechanisms)), strict=True):
+    for name, mechanism, colour in _coloured(mechanisms):
         made = mechanism_of_answer(mechanism)
         spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
         drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
@@ -470,15 +429,13 @@ def _axes(axes: Axes) -> Axes:
     return drawn
 
 
-def _named(mechanisms: Mapping[str, GaussianPrivacy]) -> Mapping[str, GaussianPrivacy]:
+def _coloured(mechanisms: Mapping[str, GaussianPrivacy]) -> Iterator[tuple[str, GaussianPrivacy, str]]:
+    """Return mechanisms by name, each with its colour."""
     by_name = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(by_name) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(by_name)}")
-    return by_name
-
-
-def _colours(count: int) -> Sequence[str]:
-    return (*COLOURS[1:], COLOURS[0])[:count]
+    colours = (*COLOURS[1:], COLOURS[0])
+    return ((*item, colour) for item, colour in zip(by_name.items(), colours, strict=False))
 
 
 def _title(drawn: Any, words: str) -> None:

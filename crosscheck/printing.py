@@ -18,20 +18,17 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dualmech import files
 from dualmech.certificate import Certificate
 from dualmech.crosscheck.families import family_of
 from dualmech.display import decimal_above
 from dualmech.errors import BackendError, InvalidInputError, printable
+from dualmech.files import atomic
 from dualmech.geometry.dense import Dense
 from dualmech.neighbours import Relation
 from dualmech.problems.base import Problem
 from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
-
-# The setting in which every paper's rows are solved.
-
 
 # Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.
 
@@ -71,7 +68,7 @@ def check_drawable(folder: str) -> Path:
     check_installed()
     if not folder:
         raise InvalidInputError("output must be the path of a folder, got an empty one")
-    return files.atomic.make_folder(folder)
+    return atomic.make_folder(folder)
 
 
 def save_picture(
@@ -90,7 +87,7 @@ def save_picture(
         canvas = Canvas(figsize=(5.6 * columns, 3.8), layout="constrained")
         picture(canvas.subplots(ncols=columns), rows)
         for kind, path in zip(KINDS, paths, strict=True):
-            with files.atomic_write(path) as handle:
+            with atomic.atomic_write(path) as handle:
                 canvas.savefig(handle, format=kind, dpi=RESOLUTION, metadata=METADATA[kind])
     return paths
 
@@ -324,13 +321,9 @@ class Terms:
         return float(np.sqrt(2 * self.cost))
 
 
-def measure(problem: Problem) -> str:
-    return problem.objective_name
-
-
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
     """Return a report's name for the objective of a problem, and its divisor: a privacy cost is told as ρ."""
-    unit = measure(problem)
+    unit = problem.objective_name
     return unit.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in unit else terms.divisor(problem)
 
 

@@ -3,90 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from dualmech import fast, validate
-from dualmech.certificate import Certificate
 from dualmech.crosscheck.optima import rationals, recognition, surds
-from dualmech.crosscheck.optima.rationals import ExactProof
+from dualmech.crosscheck.optima.rationals import ExactOptimum
 from dualmech.crosscheck.optima.recognition import recognised
-from dualmech.crosscheck.optima.surds import Number, Rows, radicals_of
-from dualmech.display import Displayed
+from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.errors import InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
-from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.watching import without_warnings
 
 CLOSE_ENOUGH = 1e-12
 """Gap at which a solver's answer counts as near enough to an exact one."""
-
-LARGEST_DENOMINATOR = 10**7
-"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
-10**8 where the double stands for nothing simple."""
-
-Entries = tuple[tuple[Number, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, repr=False, kw_only=True, eq=False)
-class ExactOptimum(Displayed):
-    """An optimum without rounding: fractions and square roots, noise that reaches it, weights that prove it.
-
-    Numbers are `fractions.Fraction` or sums of fractions times square roots; they add, multiply, divide and compare
-    exactly, with each other and with whole numbers, and ``float`` and ``str`` take them.
-
-    Attributes
-    ----------
-    problem : FitnessForUse, PrivacyFirst or TotalVariance
-        The problem, on a matrix; where its basis was orthonormal rows, on independent rows of the workload instead.
-    optimum
-        The least α, κ or total variance.
-    covariance : k tuples of k numbers
-        Σ of noise on ``problem.basis`` times x, which reaches it.
-    neighbour_weights, query_weights : tuples of s and m numbers
-        λ and μ, which prove that nothing is below; ``Σ λ_i = Σ μ_j c_j = 1``. For total variance μ stands for the given
-        weights.
-    scale
-        The t of ``Σ Q Σ = t P``, with ``P = B U diag(λ) U' B'`` and ``Q = L' diag(μ) L``.
-    """
-
-    problem: AnyProblem
-    optimum: Number
-    covariance: Entries
-    neighbour_weights: tuple[Number, ...]
-    query_weights: tuple[Number, ...]
-    scale: Number
-
-    @property
-    def radicals(self) -> tuple[int, ...]:
-        """The numbers under the square roots, in order; none where all numbers are fractions."""
-        every = (self.optimum, *self.neighbour_weights, *self.query_weights)
-        return radicals_of([*every, *(entry for row in self.covariance for entry in row)])
-
-    @property
-    def certificate(self) -> Certificate:
-        """The judge's certificate of the nearest doubles."""
-        lam, mu = ([float(weight) for weight in weights] for weights in (self.neighbour_weights, self.query_weights))
-        dual = lam if isinstance(self.problem, TotalVariance) else (lam, mu)
-        certificate: Certificate = self.problem.certify(np.array(self.covariance, dtype=float), dual)
-        return certificate
-
-    def __float__(self) -> float:
-        return float(self.optimum)
-
-    def _facts(self) -> dict[str, object]:
-        return {
-            "optimum": str(self.optimum),
-            "nearly": float(self.optimum),
-            "square roots of": self.radicals or "nothing: fractions",
-            "neighbour weights": ", ".join(map(str, self.neighbour_weights)),
-            "query weights": ", ".join(map(str, self.query_weights)),
-        }
-
-    def __repr__(self) -> str:
-        return f"ExactOptimum({self.optimum})"
 
 
 def exact(problem: AnyProblem) -> ExactOptimum:
@@ -140,72 +72,19 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     """
     dense_problem = _small(validate.instance(Problem, problem=problem))
     with without_warnings(), np.errstate(all="ignore"):
-        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH), LARGEST_DENOMINATOR)
+        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH))
     if proof is None:
         raise InvalidInputError(
             f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
             f"{dense_problem!r}; `dualmech.prove` proves an interval, of any width, from a solution"
         )
-    return ExactOptimum(
-        problem=dense_problem,
-        optimum=proof.optimum,
-        covariance=tuple(map(tuple, proof.covariance)),
-        neighbour_weights=tuple(proof.neighbour_weights),
-        query_weights=tuple(proof.query_weights),
-        scale=proof.scale,
-    )
+    return proof
 
 
-def proven(answer: Solution, denominator: int = surds.LARGEST_DENOMINATOR) -> ExactProof | None:
-    """Return an exact proof near a solver's answer, in fractions if there are simple ones; None where none is found.
-
-    Parameters
-    ----------
-    denominator : int
-        Largest denominator of the problem's own numbers.
-    """
-    return rationals.prove(answer, denominator) or _algebraic(answer, denominator)
-
-
-def _small(problem: AnyProblem) -> AnyProblem:
-    """Return the problem on a matrix and a basis in fractions; refused where exact proofs do not apply."""
-    if not isinstance(problem, rationals.FAMILIES):
-        raise InvalidInputError(
-            f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, whose conditions of optimality are "
-            f"equations between fractions, got {type(problem).__name__}"
-        )
-    _refuse_large(*problem.workload.shape)
-    dense_problem = problem.on_geometry("dense")
-    _refuse_large(*problem.workload.shape, dense_problem.geometry.moves.shape[1], dense_problem.geometry.rank)
-    if dense_problem.geometry.redundant_rows:
-        raise InvalidInputError(
-            "problem must have a basis with as many rows as the rank of the workload: with more no noise is optimal"
-        )
-    if rationals.in_fractions(dense_problem, LARGEST_DENOMINATOR) is not None:
-        return dense_problem
-    same = rationals.on_own_rows(dense_problem, LARGEST_DENOMINATOR)
-    if same is None or rationals.in_fractions(same, LARGEST_DENOMINATOR) is None:
-        raise InvalidInputError(
-            f"problem must have numbers that are fractions with denominators of at most {LARGEST_DENOMINATOR}, "
-            f"got others"
-        )
-    return same
-
-
-def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) -> None:
-    most = 2 * rationals.LARGEST_SIZE
-    if max(queries, cells, neighbours) > most or rank > rationals.LARGEST_SIZE:
-        pairs = f", {neighbours} pairs of neighbours and rank {rank}" if neighbours else ""
-        raise InvalidInputError(
-            f"problem must have at most {most} queries, cells and pairs of neighbours and a rank of at most "
-            f"{rationals.LARGEST_SIZE} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
-        )
-
-
-def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
-    """Return a proof with square roots near a solver's answer, or None."""
+def proven(answer: Solution) -> ExactOptimum | None:
+    """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found."""
     problem = answer.problem
-    exact_problem = rationals.in_fractions(problem, denominator) if rationals.worth_trying(problem) else None
+    exact_problem = rationals.in_fractions(problem) if rationals.worth_trying(problem) else None
     if exact_problem is None:
         return None
     lam = np.asarray(getattr(answer.dual, "neighbour_weights", None), dtype=float)
@@ -223,15 +102,51 @@ def _algebraic(answer: Solution, denominator: int) -> ExactProof | None:
     return None
 
 
-def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactProof | None:
+def _small(problem: AnyProblem) -> AnyProblem:
+    """Return the problem on a matrix and a basis in fractions; refused where exact proofs do not apply."""
+    if not isinstance(problem, rationals.FAMILIES):
+        raise InvalidInputError(
+            f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, whose conditions of optimality are "
+            f"equations between fractions, got {type(problem).__name__}"
+        )
+    _refuse_large(*problem.workload.shape)
+    dense_problem = problem.on_geometry("dense")
+    _refuse_large(*problem.workload.shape, dense_problem.geometry.moves.shape[1], dense_problem.geometry.rank)
+    if dense_problem.geometry.redundant_rows:
+        raise InvalidInputError(
+            "problem must have a basis with as many rows as the rank of the workload: with more no noise is optimal"
+        )
+    if rationals.in_fractions(dense_problem) is not None:
+        return dense_problem
+    same = rationals.on_own_rows(dense_problem)
+    if same is None or rationals.in_fractions(same) is None:
+        raise InvalidInputError(
+            f"problem must have numbers that are fractions with denominators of at most {surds.LARGEST_DENOMINATOR}, "
+            f"got others"
+        )
+    return same
+
+
+def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) -> None:
+    most = 2 * rationals.LARGEST_SIZE
+    if max(queries, cells, neighbours) > most or rank > rationals.LARGEST_SIZE:
+        pairs = f", {neighbours} pairs of neighbours and rank {rank}" if neighbours else ""
+        raise InvalidInputError(
+            f"problem must have at most {most} queries, cells and pairs of neighbours and a rank of at most "
+            f"{rationals.LARGEST_SIZE} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
+        )
+
+
+def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactOptimum | None:
     """Return the proof of the numbers with these digits, where they are of one field and prove something."""
     size, count = len(digits.covariance), len(digits.neighbour_weights)
     known = [*digits.covariance.ravel(), *digits.neighbour_weights]
     known += [] if digits.query_weights is None else [*digits.query_weights]
-    numbers = recognised([int(number) for number in known])
-    if numbers is None:
+    field_numbers = recognised([int(number) for number in known])
+    if field_numbers is None:
         return None
-    sigma: Rows = [[*numbers[size * row : size * (row + 1)]] for row in range(size)]
+    numbers = [surd if surd.radicals else surd.terms.get(1, Fraction(0)) for surd in field_numbers]
+    sigma: Rows = np.array(numbers[: size**2], dtype=object).reshape(size, size)
     lam: list[Number] = [*numbers[size**2 : size**2 + count]]
     mu: list[Number] = [*numbers[size**2 + count :]]
     return rationals.verified(problem, sigma, lam, mu or problem.weights)

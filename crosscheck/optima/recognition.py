@@ -33,10 +33,11 @@ GUARD = 96
 SUPPORTS = (1e-3, 1e-5, 1e-7)
 """Weights, of queries times their targets, count as positive above one of these shares of the largest."""
 
-PINNED = (0.1, 1e-2, 1e-3, 1e-5)
+PINNED = (1e-2, 1e-4)
 """Largest distance of the fractions to which free unknowns are set."""
 
 MOST_STEPS = 60
+NEAR = 1e-12  # residual, relative, at which a derivative in doubles is that at the solution
 RANK = 1e-7  # singular values of the conditions' derivative, over the largest, up to which they count as 0
 ONE = 1 << BITS
 
@@ -91,7 +92,7 @@ class _Conditions:
         self.size, self.neighbours = len(problem.moves), neighbours
         self.seen = queries[:0] if self.of_variance else queries  # those whose weights are unknown
         self.upper = np.triu_indices(self.size)
-        self.moves = _units(surds.transpose(problem.moves))[neighbours]
+        self.moves = _units(problem.moves.T)[neighbours]
         self.rows = _units(problem.queries)
         self.limits = _units([problem.weights if problem.limits is None else problem.limits])[0]
         self.count = len(self.upper[0]) + len(self.neighbours) + len(self.seen) + 1
@@ -219,9 +220,11 @@ def _newton(conditions: _Conditions, unknowns: Units, pins: dict[int, int], guar
             return unknowns
         if not np.isfinite(largest) or (step > 10 and largest > last):
             return None
+        if last > NEAR:  # at a point so near, the derivative is what it was
+            slopes = np.vstack([conditions.derivative(unknowns), chosen]) / rows[:, None] * columns
+            inverse = np.linalg.pinv(slopes, rcond=RANK)
         last = largest
-        slopes = np.vstack([conditions.derivative(unknowns), chosen]) / rows[:, None] * columns
-        change = np.linalg.pinv(slopes, rcond=RANK) @ (off / largest)
+        change = inverse @ (off / largest)
         unknowns = unknowns - _from_doubles(columns * change * largest)
     return None
 

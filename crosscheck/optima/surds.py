@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -221,24 +221,26 @@ def _a_prime_of(whole: int) -> int:
     return whole
 
 
-# Matrices of exact numbers: as few operations as blackboard proofs need, each without any rounding.
+# Matrices of exact numbers: products and sums are those of NumPy, elimination is without any rounding.
 
 
-Rows = list[list[Number]]
+Rows: TypeAlias = Any
+"""A matrix of exact numbers, in an array of Python's objects."""
 
-LARGEST_DENOMINATOR = 1000
-"""Largest denominator that a proof may have; beyond it nobody would put it on a blackboard."""
+LARGEST_DENOMINATOR = 10**7
+"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
+10**8 where the double stands for nothing simple."""
 
 
-def exactly(array: npt.ArrayLike, denominator: int = LARGEST_DENOMINATOR) -> Rows | None:
+def exactly(array: npt.ArrayLike) -> Rows | None:
     """Return the simplest fractions that round to doubles; None where one has a denominator beyond the largest.
 
-    >>> exactly([1 / 3, 1e-6], 10**7)
+    >>> exactly([1 / 3, 1e-6]).tolist()
     [[Fraction(1, 3), Fraction(1, 1000000)]]
     """
     rows = [[_stood_for(float(entry)) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
-    large = any(entry.denominator > denominator for row in rows for entry in row)
-    return None if large else [[*row] for row in rows]
+    large = any(entry.denominator > LARGEST_DENOMINATOR for row in rows for entry in row)
+    return None if large else np.array(rows, dtype=object)
 
 
 def _stood_for(value: float) -> Fraction:
@@ -248,26 +250,6 @@ def _stood_for(value: float) -> Fraction:
     middle = [Fraction(size) + Fraction(math.nextafter(size, end)) for end in (0, math.inf)]
     fraction = simplest_between(middle[0] / 2, middle[1] / 2)
     return sign * fraction if float(fraction) == size else Fraction(value)
-
-
-def simplest(array: npt.ArrayLike, within: float) -> Rows | None:
-    """Return the fractions of least denominators within a distance of each entry, None where one has none small."""
-    rows = [[_simplest(float(entry), within) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
-    return None if any(entry is None for row in rows for entry in row) else rows  # type: ignore[return-value]
-
-
-def _simplest(value: float, within: float) -> Fraction | None:
-    low, high = 1, LARGEST_DENOMINATOR
-    if not np.isfinite(value) or abs(float(_near(value, high)) - value) > within:
-        return None
-    while low < high:  # distances fall as denominators grow
-        middle = (low + high) // 2
-        low, high = (low, middle) if abs(float(_near(value, middle)) - value) <= within else (middle + 1, high)
-    return _near(value, low)
-
-
-def _near(value: float, denominator: int) -> Fraction:
-    return Fraction(value).limit_denominator(denominator)
 
 
 def simplest_near(value: Fraction, within: Fraction) -> Fraction:
@@ -293,93 +275,59 @@ def simplest_between(low: Fraction, high: Fraction) -> Fraction:
     return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))
 
 
-def transpose(rows: Rows) -> Rows:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def product(left: Rows, right: Rows) -> Rows:
-    """Return the product of two matrices."""
-    columns = transpose(right)
-    return [[dot(row, column) for column in columns] for row in left]
-
-
-def total(left: Rows, right: Rows) -> Rows:
-    """Return the sum of two matrices."""
-    return [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)]
-
-
-def times(factor: Number, rows: Rows) -> Rows:
-    return [[factor * entry for entry in row] for row in rows]
-
-
 def dot(left: Sequence[Number], right: Sequence[Number]) -> Number:
     """Return the scalar product of two vectors."""
     return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
 
 
-def form(matrix: Rows, vector: list[Number]) -> Number:
-    return dot([dot(row, vector) for row in matrix], vector)
+def form(matrix: Rows, vectors: Rows) -> list[Number]:
+    """Return ``v M v'`` for each row v."""
+    return [vector @ matrix @ vector for vector in vectors]
 
 
 def weighted_gram(vectors: Rows, weights: Sequence[Number]) -> Rows:
-    """Return the sum of the outer squares of vectors, each times its weight."""
-    weighted = [[weight * entry for entry in vector] for vector, weight in zip(vectors, weights, strict=True)]
-    return product(transpose(weighted), vectors)
+    """Return the sum of the outer squares of rows, each times its weight."""
+    return (vectors.T * np.array(weights, dtype=object)) @ vectors
 
 
 def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
     """Return the reduced row echelon form, and the columns of its pivots: those that are independent."""
-    work = [list(row) for row in matrix]
+    work = matrix.copy()
     pivots: list[int] = []
-    for column in range(len(matrix[0])):
+    for column in range(work.shape[1]):
         rank = len(pivots)
-        pivot = next((row for row in range(rank, len(work)) if work[row][column]), None)
+        pivot = next((row for row in range(rank, len(work)) if work[row, column]), None)
         if pivot is None:
             continue
-        work[rank], work[pivot] = work[pivot], work[rank]
-        work[rank] = [entry / work[rank][column] for entry in work[rank]]
-        for other in range(len(work)):
-            if other != rank and work[other][column]:
-                factor = work[other][column]
-                work[other] = [a - factor * b for a, b in zip(work[other], work[rank], strict=True)]
+        work[[rank, pivot]] = work[[pivot, rank]]
+        _eliminate(work, rank, column)
         pivots.append(column)
     return work, pivots
-
-
-def null_space(matrix: Rows) -> Rows:
-    reduced, pivots = row_echelon(matrix)
-    vectors: Rows = []
-    for free in (column for column in range(len(matrix[0])) if column not in pivots):
-        vector: list[Number] = [Fraction(int(column == free)) for column in range(len(matrix[0]))]
-        for row, pivot in zip(reduced, pivots, strict=False):
-            vector[pivot] = -row[free]
-        vectors.append(vector)
-    return vectors
 
 
 def inverse(matrix: Rows) -> Rows | None:
     """Invert a positive definite matrix by elimination; None where a pivot is not positive."""
     size = len(matrix)
-    work = [row + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    work = np.hstack([matrix, np.array([[Fraction(int(i == j)) for j in range(size)] for i in range(size)])])
     for pivot in range(size):
-        if work[pivot][pivot] <= 0:
+        if work[pivot, pivot] <= 0:
             return None
-        work[pivot] = [entry / work[pivot][pivot] for entry in work[pivot]]
-        for other in range(size):
-            if other != pivot and work[other][pivot]:
-                factor = work[other][pivot]
-                work[other] = [a - factor * b for a, b in zip(work[other], work[pivot], strict=True)]
-    return [row[size:] for row in work]
+        _eliminate(work, pivot, pivot)
+    return work[:, size:]
+
+
+def _eliminate(work: Rows, pivot: int, column: int) -> None:
+    """Make the entries of a column 1 in the pivot's row and 0 in all others."""
+    work[pivot] = work[pivot] / work[pivot, column]
+    for other in range(len(work)):
+        if other != pivot and work[other, column]:
+            work[other] = work[other] - work[pivot] * work[other, column]
 
 
 def on_basis(rows: Rows, basis: Rows) -> Rows | None:
     """Return the coordinates of rows on a basis, None where the basis is dependent or does not span them."""
-    gram = inverse(product(basis, transpose(basis)))
+    gram = inverse(basis @ basis.T)
     if gram is None:
         return None
-    image = product(product(rows, transpose(basis)), gram)
-    return image if product(image, basis) == rows else None
-
-
-def floats(rows: Rows) -> npt.NDArray[np.float64]:
-    return np.array([[float(entry) for entry in row] for row in rows])
+    image = rows @ basis.T @ gram
+    return image if np.array_equal(image @ basis, rows) else None

@@ -8,9 +8,8 @@ from math import lcm
 import numpy as np
 
 from dualmech.crosscheck.proofs import noise
-from dualmech.crosscheck.proofs.checker import exact
-from dualmech.crosscheck.proofs.checker.exact import Matrix
-from dualmech.crosscheck.proofs.checker.local import product
+from dualmech.crosscheck.proofs.checker.exact import Matrix, dot
+from dualmech.crosscheck.proofs.checker.local import MOST
 from dualmech.crosscheck.proofs.noise import mixed, summing_to_one
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, exactly
 from dualmech.errors import CertificateError, InvalidInputError
@@ -21,9 +20,6 @@ from dualmech.problems.local.projection import LocalProjection, ProjectionDual
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.validate import Array
 
-MOST_TYPES = 20
-"""User types up to which a proof is written: the checker looks at all their sets."""
-
 ALONE = 1e-10
 """Share of randomised response mixed into a strategy that cannot tell all user types from each other."""
 
@@ -33,9 +29,9 @@ CLOSE = Fraction(1, 2**80)  # largest rest of ``B Q - I``
 def refuse_large(problem: Problem, stated: Parts) -> None:
     """Refuse more user types than a check of all sets allows, and too many queries."""
     queries, types = stated["workload"].shape
-    if types > MOST_TYPES:
+    if types > MOST:
         raise InvalidInputError(
-            f"a proof in whole numbers looks at all sets of user types, of {MOST_TYPES} at most, got {types}; the "
+            f"a proof in whole numbers looks at all sets of user types, of {MOST} at most, got {types}; the "
             "certificate in floating point has no such limit"
         )
     noise.limited(queries * types**3, f"{queries} queries on {types} user types")
@@ -78,13 +74,7 @@ def _reconstruction(whole: Matrix, strategy: Array, prior: Array) -> Matrix:
     guess = np.linalg.pinv(strategy / scale[:, None], rcond=1e-15) / scale
     if not np.all(np.isfinite(guess)):
         raise CertificateError("the answer shows nothing in whole numbers: its strategy has no reconstruction")
-    inverse = exactly(guess)
-    for _ in range(noise.MOST_STEPS):
-        error = exact.departure(inverse, whole)
-        if sum(error.squares()) <= CLOSE**2:
-            break
-        inverse = noise.shortened(inverse.plus(error.times(inverse), -1), noise.INVERSE_BITS)
-    return inverse
+    return noise.improved(whole.transposed(), exactly(guess.T), CLOSE).transposed()
 
 
 # Non-negative estimates: the estimate, and a residual without a negative slope.
@@ -125,7 +115,7 @@ def _without_negative_slopes(workload: Array, residual: Array) -> list[int]:
     slopes, still = [Fraction(number) for number in residual.tolist()], set[int]()
     for _ in range(len(columns) + 1):
         lifted = _lifted(columns, slopes, lift)
-        low = {cell for cell, column in enumerate(columns) if product(column, lifted) < 0}
+        low = {cell for cell, column in enumerate(columns) if dot(column, lifted) < 0}
         if not low:
             whole = lcm(*(number.denominator for number in lifted))
             return [int(number * whole) for number in lifted]
@@ -141,7 +131,7 @@ def _lifted(columns: list[Numbers], point: Numbers, lift: Numbers) -> Numbers:
     """Return the given numbers with as much of a lift as negative slopes need where the lift is positive."""
     most = Fraction(0)
     for column in columns:
-        slope, gain = product(column, point), product(column, lift)
+        slope, gain = dot(column, point), dot(column, lift)
         if slope < 0 < gain:
             most = max(most, -slope / gain)
     return [entry + most * rise for entry, rise in zip(point, lift, strict=True)]
@@ -160,7 +150,7 @@ def _projected(columns: list[Numbers], point: Numbers) -> Numbers:
 def _off(basis: list[Numbers], point: Numbers) -> Numbers:
     """Return the given numbers less their projections on directions that are orthogonal to each other."""
     for direction in basis:
-        share = product(direction, point) / product(direction, direction)
+        share = dot(direction, point) / dot(direction, direction)
         if share:
             point = [entry - share * step for entry, step in zip(point, direction, strict=True)]
     return point

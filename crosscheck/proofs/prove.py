@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualmech import files, linalg, validate
+from dualmech import linalg, validate
 from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
 from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
+from dualmech.crosscheck.proofs.noise import ItemDual
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
 from dualmech.errors import CertificateError, InvalidInputError
-from dualmech.problems.base import AnyProblem, Problem
+from dualmech.files import atomic, reading
+from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.problems.base import AnyProblem, OnGeometry, Problem
 from dualmech.solution import require_solution
 from dualmech.threads import blas_threads
 
@@ -36,7 +39,28 @@ class Witness(NamedTuple):
 NOISE = Witness(noise.refuse_large, noise.witness)
 EPOCHS = Witness(epochs.refuse_large, epochs.witness)
 TABLES = Witness(tables.refuse_large, tables.witness)
-PRODUCT = Witness(tables.refuse_large_product, tables.product_witness)
+
+
+def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
+    """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
+    for factor, stated_factor in zip(problem.factors, stated["factors"], strict=True):
+        WITNESSES[stated_factor["kind"]].refuse_large(factor, stated_factor)
+
+
+def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
+    """Return the numbers that show the bounds of every factor."""
+    parts = []
+    for index, (factor, stated_factor) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
+        users = dual.neighbour_weights[index]
+        weights = (
+            FitnessDual(users, dual.query_weights[index]) if isinstance(dual, FitnessDual) else VarianceDual(users)
+        )
+        parts.append(WITNESSES[stated_factor["kind"]].find(factor, primal[index], weights, stated_factor))
+    upper, lower = ([part[side] for part in parts] for side in (0, 1))
+    return {"factors": upper}, {"factors": lower}
+
+
+PRODUCT = Witness(refuse_large_product, product_witness)
 
 WITNESSES: dict[str, Witness] = {
     "targets": NOISE,
@@ -97,7 +121,7 @@ class Proof(Displayed):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
-        files.atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
+        atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
 
     def lines(self) -> list[str]:
         """Return what it shows, and of a problem of targets how private its noise is.
@@ -236,7 +260,7 @@ def verify(path: str | PathLike[str]) -> Proof:
     (True, True)
     """
     try:
-        with files.reading.errors_naming(path):
+        with reading.errors_naming(path):
             document = check.read(str(path))
         lower, upper = check.check(document)
     except Refused as error:

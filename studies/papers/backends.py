@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from rich.console import Console
 
 from dualmech import fast, linalg, workloads
 from dualmech.certificate import FEASIBLE
-from dualmech.crosscheck import collection, library, sdpa
+from dualmech.crosscheck import collection, library
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
@@ -298,12 +296,9 @@ def file_claims(name: str) -> Row:
     from dualmech.reference import conic
 
     problem, lower, upper = stated(name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.dat-s"
-        sdpa.write(sdpa.sparse_program(problem), path)
-        read = sdpa.read(path)
-    program = conic.program_of(read.objective, read.blocks, read.entries)
-    figures: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
+    stated_program = reference.matrix_inequalities(problem)
+    program = conic.program_of(stated_program.objective, stated_program.blocks, stated_program.entries)
+    figures: dict[str, Any] = {"problem": name, "variables": len(stated_program.objective), "width": upper / lower - 1}
     for backend in backends():
         for tight, options in ((False, {}), (True, reference.backends.at_tolerance(backend, TIGHT))):
             try:

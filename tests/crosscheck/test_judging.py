@@ -176,16 +176,6 @@ class TestInWords:
         assert not crosscheck.judge(problem, best * 1.001).feasible
         assert not crosscheck.judge(problem, best).remarks
 
-    def test_what_looks_like_something_else_is_said(self) -> None:
-        problem = dm.FitnessForUse(dm.workloads.prefix(8))
-        best = fast.solve(problem, tol=1e-9).primal
-        (inverse,) = crosscheck.judge(problem, np.linalg.inv(best)).remarks
-        assert "inverse of a covariance" in inverse and f"{fast.solve(problem).objective:.4g}"[:4] in inverse
-        values, vectors = np.linalg.eigh(best)
-        (root,) = crosscheck.judge(problem, vectors @ np.diag(np.sqrt(values)) @ vectors.T).remarks
-        assert "square root of a covariance" in root
-        assert not crosscheck.judge(problem, np.eye(8) / 8).remarks
-
     @pytest.mark.parametrize(
         ("shape", "words"),
         [

@@ -33,7 +33,7 @@ def test_the_same_points_are_allowed(seed: int) -> None:
         and np.linalg.norm(vector[1:] - 1) <= vector[0] + 2
         and np.linalg.eigvalsh(matrix)[0] >= -1
     )
-    slacks = sdpa.SparseProgram(WRITTEN.objective, WRITTEN.blocks, WRITTEN.entries).slack(x)
+    slacks = sdpa.slack(WRITTEN, x)
     least = min(each.min() if each.ndim == 1 else np.linalg.eigvalsh(each)[0] for each in slacks)
     assert (least >= -1e-9) == allowed or abs(least) < 1e-6
     assert WRITTEN.objective @ x == pytest.approx(np.trace(matrix) + vector.sum())

@@ -19,7 +19,6 @@ F F'⟩ ≤ (z + n e) cost``.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import reduce
 from math import floor
 
 from . import noise
@@ -93,9 +92,9 @@ def weights_of_pairs(chain: Matrix, times: int, separation: int) -> tuple[Matrix
             row.transposed().times(column.transposed())
             for row, column in zip(begun, ended[-1 - parts :: -1], strict=False)
         ]
-        pairs = pairs.plus(entrywise(between, added(around)))
-    single = added([entrywise(row, column.transposed()) for row, column in zip(begun, ended[::-1], strict=True)])
-    return pairs.plus(pairs.transposed()).plus(diagonal(single)), added(begun).times(one).trace()
+        pairs = pairs.plus(entrywise(between, noise.summed(around)))
+    single = noise.summed([entrywise(row, column.transposed()) for row, column in zip(begun, ended[::-1], strict=True)])
+    return pairs.plus(pairs.transposed()).plus(diagonal(single)), noise.summed(begun).times(one).trace()
 
 
 def mean_products(part: Given, size: int, signs: bool) -> tuple[Matrix, Fraction]:
@@ -115,11 +114,6 @@ def mean_of_signs(cosine: Fraction) -> int:
     least, most = (share * (1 << BITS) for share in arcsine_share(cosine))
     expect(most - floor(least) <= UNSURE * (1 << BITS), "the arcsine of a product is not known well enough")
     return floor(least)
-
-
-def added(matrices: list[Matrix]) -> Matrix:
-    """Return the sum of matrices."""
-    return reduce(Matrix.plus, matrices)
 
 
 def entrywise(first: Matrix, second: Matrix) -> Matrix:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil, floor
 
-from .exact import Given, Matrix, departure, exp_above, exp_below, expect, root_above
+from .exact import Given, Matrix, departure, dot, exp_above, exp_below, expect, root_above
 
 # Non-negative estimates: the possible data whose answers are nearest to given ones.
 #
@@ -48,17 +48,12 @@ def estimate_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fractio
     if total is not None:
         expect(sum(x) > 0, "the estimate must not be all 0")
         x = [entry * total / sum(x) for entry in x]
-    left = [product(row, x) - answer for row, answer in zip(workload, answers, strict=True)]
+    left = [dot(row, x) - answer for row, answer in zip(workload, answers, strict=True)]
     v = lower.vector("residual", queries)
-    slopes = [product(v, list(column)) for column in zip(*workload, strict=True)]
+    slopes = [dot(v, column) for column in zip(*workload, strict=True)]
     expect(total is not None or min(slopes) >= 0, "no slope of the residual may be negative")
-    least = (total or 0) * min(slopes) - product(v, answers)
-    return max(least, Fraction(0)) ** 2 / (2 * (product(v, v) or 1)), product(left, left) / 2
-
-
-def product(one: list[Fraction], two: list[Fraction]) -> Fraction:
-    """Return the sum of products of entries."""
-    return sum((a * b for a, b in zip(one, two, strict=True) if a and b), Fraction(0))
+    least = (total or 0) * min(slopes) - dot(v, answers)
+    return max(least, Fraction(0)) ** 2 / (2 * (dot(v, v) or 1)), dot(left, left) / 2
 
 
 # Strategies of local privacy: bounds on e^ε, and whether a matrix is a strategy.
@@ -101,14 +96,12 @@ def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fracti
     moments = moments_above(workload, strategy(upper, least, types), upper)
     if not worst:
         prior = problem.nonnegative("prior", types)
-        achieved = sum((share * moment for share, moment in zip(prior, moments, strict=True)), Fraction(0))
-        return moment_below(workload, prior, lower, most), achieved
+        return moment_below(workload, prior, lower, most), dot(prior, moments)
     achieved = max(moment - length for moment, length in zip(moments, workload.transposed().squares(), strict=True))
     prior = lower.nonnegative("prior", types)
     centres = lower.matrix("centres", (workload.shape[0], 1))
     moved = workload.plus(Matrix([row * types for row in centres.rows], centres.exponent), -1)
-    lengths = moved.transposed().squares()
-    shift = sum((share * length for share, length in zip(prior, lengths, strict=True)), Fraction(0))
+    shift = dot(prior, moved.transposed().squares())
     proven = (moment_below(moved, prior, lower, most) - shift) / sum(prior)
     return max(proven, Fraction(0)), achieved
 
@@ -121,10 +114,7 @@ def moments_above(workload: Matrix, chosen: Matrix, part: Given) -> list[Fractio
     off = root_above(sum(workload.squares())) * missed / (1 - missed)
     answers, rows = (matrix.transposed().squares() for matrix in (workload.times(inverse), inverse))
     squares = [(root_above(answer) + off * root_above(row)) ** 2 for answer, row in zip(answers, rows, strict=True)]
-    return [
-        sum((p * square for p, square in zip(column, squares, strict=True)), Fraction(0))
-        for column in zip(*chosen.numbers(), strict=True)
-    ]
+    return [dot(column, squares) for column in zip(*chosen.numbers(), strict=True)]
 
 
 def moment_below(workload: Matrix, prior: list[Fraction], part: Given, most: Fraction) -> Fraction:

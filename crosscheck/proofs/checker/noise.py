@@ -20,6 +20,7 @@ c_j``; with weights ``p_j² ≤ c_j`` is required.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 
 from .exact import (
     Given,
@@ -65,16 +66,13 @@ def between(
 ) -> tuple[Fraction, Fraction]:
     """Return both bounds: of noise by its cost and variances, and of p by the squared trace norm."""
     targets, limits, allowed = numbers
-    pairs = list(zip(variances, limits, strict=True))
-    total = max(v / c for v, c in pairs) if targets else sum((v * c for v, c in pairs), Fraction(0))
     squares = [root * root for root in p]
-    weighted = Fraction(1)
-    if targets:
-        weighted = sum((square * c for square, c in zip(squares, limits, strict=True)), Fraction(0))
-        expect(weighted > 0, "roots of queries must not all be 0")
-    else:
+    if not targets:
         at_most(squares, limits)
-    return norm / weighted / allowed, cost * total / allowed
+        return norm / allowed, cost * dot(variances, limits) / allowed
+    weighted = dot(squares, limits)
+    expect(weighted > 0, "roots of queries must not all be 0")
+    return norm / weighted / allowed, cost * max(v / c for v, c in zip(variances, limits, strict=True)) / allowed
 
 
 def stated(problem: Given) -> tuple[Matrix, Matrix | None]:
@@ -99,7 +97,7 @@ def sides(part: Given, workload: Matrix, neighbours: Matrix | None) -> tuple[lis
 def trace_norm(part: Given, changed: Matrix) -> tuple[list[Fraction], Fraction]:
     """Return p, and a lower bound on the squared trace norm of ``diag(p) N diag(q) / |q|``."""
     q = part.vector("neighbour_roots", changed.shape[1])
-    return norm_of_columns(part, changed, sum((root * root for root in q), Fraction(0)), q)
+    return norm_of_columns(part, changed, dot(q, q), q)
 
 
 def norm_of_columns(
@@ -169,10 +167,7 @@ def common_roots(part: Given, mechanisms: list[Matrix]) -> list[Matrix]:
 
 
 def summed(matrices: list[Matrix]) -> Matrix:
-    total, *others = matrices
-    for matrix in others:
-        total = total.plus(matrix)
-    return total
+    return reduce(Matrix.plus, matrices)
 
 
 # The common mechanism of least volume: the same for covariances P_i ≻ 0, with the least ``(det S)^(1/r)``.
@@ -192,7 +187,7 @@ def volume_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction,
     trace, roots = Fraction(0), common_roots(lower, mechanisms)
     for mechanism, root in zip(mechanisms, roots, strict=True):
         _, solution = eliminated(mechanism, root)
-        trace += sum((dot(row, other) for row, other in zip(solution, root.numbers(), strict=True)), Fraction(0))
+        trace += sum(map(dot, solution, root.numbers()), Fraction(0))
     proven, _ = eliminated(summed([squared(root) for root in roots]), unit)
     reached, _ = eliminated(raised, unit)
     return size * root_below(proven, size) / trace, root_above(reached, size)
@@ -242,7 +237,7 @@ def reuse_bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, 
         rows = lower.matrix("release_rows", (None, release.shape[0]))
         queries, limits = workload.over(rows.times(release)), targets + rows.squares()
     p, norm = trace_norm(lower, moved(queries, neighbours))
-    total = sum((root * root * limit for root, limit in zip(p, limits, strict=True)), Fraction(0))
+    total = dot([root * root for root in p], limits)
     expect(total > 0, "roots of queries must not all be 0")
     return norm / total, max(costs) * excess
 
@@ -365,8 +360,7 @@ def least(costs: Costs, reach: list[list[Fraction]], y: list[Fraction], power: i
     """Return a lower bound for all weights."""
     terms = Fraction(0)
     for (fewest, _), row in zip(costs, reach, strict=True):
-        g = sum(weight * entry for weight, entry in zip(y, row, strict=True))
-        terms += root_below(fewest * g**power, power + 1)
+        terms += root_below(fewest * dot(y, row) ** power, power + 1)
     return terms ** (power + 1) / sum(y) ** power
 
 

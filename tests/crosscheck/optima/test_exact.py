@@ -132,12 +132,12 @@ class TestProof:
         found = dm.exact(dm.FitnessForUse(dm.workloads.prefix(3)))
         asked = rationals.in_fractions(found.problem)
         assert asked is not None
-        sigma, lam, mu = ([list(row) for row in found.covariance], [*found.neighbour_weights], [*found.query_weights])
+        sigma, lam, mu = (np.array(found.covariance), [*found.neighbour_weights], [*found.query_weights])
         same = rationals.verified(asked, sigma, lam, mu)
         assert same is not None and same.optimum == PREFIX_3
         for off in (Fraction(1, 10**40), root(6) / -(10**40)):
-            moved = [list(row) for row in sigma]
-            moved[1][1] += off
+            moved = sigma.copy()
+            moved[1, 1] += off
             assert rationals.verified(asked, moved, lam, mu) is None
             assert rationals.verified(asked, sigma, [lam[0] + off, *lam[1:]], mu) is None
             assert rationals.verified(asked, sigma, lam, [mu[0] + off, *mu[1:]]) is None

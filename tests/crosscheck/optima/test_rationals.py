@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.optima import rationals
+from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima import surds as exact
 from dualmech.watching import without_warnings
 
@@ -42,40 +42,27 @@ def solved(problem: Any) -> dm.Solution:
 def test_the_judge_finds_the_same(kind: str, rows: list[list[int]], data: st.DataObject) -> None:
     problem = posed(kind, rows, data.draw(st.lists(NUMBERS, min_size=len(rows), max_size=len(rows))))
     answer = solved(problem)
-    proof = rationals.prove(answer)
+    proof = finding.proven(answer)
     if proof is None and (same := rationals.on_own_rows(problem)) is not None:
-        problem, proof = same, rationals.prove(solved(same))
+        problem, proof = same, finding.proven(solved(same))
     if proof is None:
         return
     lam, mu = ([*map(float, each)] for each in (proof.neighbour_weights, proof.query_weights))
-    judged = problem.certify(exact.floats(proof.covariance), lam if kind == "variance" else (lam, mu))
+    judged = problem.certify(np.array(proof.covariance, dtype=float), lam if kind == "variance" else (lam, mu))
     assert judged.feasible and judged.gap < 1e-9
     assert np.isclose(judged.objective, float(proof.optimum), rtol=1e-9)
     low, high = answer.certificate.interval
     assert low * (1 - 1e-9) <= float(proof.optimum) <= high * (1 + 1e-9)
 
 
-@given(st.lists(st.lists(st.fractions(-2, 2, max_denominator=5), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_null_spaces_are_null_and_whole(rows: exact.Rows) -> None:
-    found = exact.null_space(rows)
-    _, pivots = exact.row_echelon(rows)
-    assert len(found) + len(pivots) == 3
-    assert all(exact.dot(row, vector) == 0 for row in rows for vector in found)
-
-
-@given(st.floats(-2, 2), st.sampled_from([0.3, 1e-2, 1e-5]))
-def test_the_simplest_fraction_is_within_its_distance(value: float, within: float) -> None:
-    found = exact.simplest([value], within)
-    if found is not None:
-        ((fraction,),) = found
-        assert isinstance(fraction, Fraction) and abs(float(fraction) - value) <= within
-        assert fraction.denominator == 1 or abs(round(value) - value) > within
-    assert exact.exactly([value]) in (None, [[Fraction(value).limit_denominator(1000)]])
+@given(st.floats(-2, 2))
+def test_a_double_stands_for_a_simple_fraction_or_for_none(value: float) -> None:
+    rows = exact.exactly([value])
+    assert rows is None or rows.tolist() == [[Fraction(value).limit_denominator(10**7)]]
 
 
 def test_what_is_dependent_or_elsewhere_has_no_coordinates() -> None:
-    one: exact.Rows = [[Fraction(1), Fraction(0)]]
-    two: exact.Rows = [[Fraction(1), Fraction(0)], [Fraction(2), Fraction(0)]]
-    assert exact.on_basis(two, one) == [[Fraction(1)], [Fraction(2)]]
-    assert exact.on_basis(one, two) is None
-    assert exact.on_basis([[Fraction(0), Fraction(1)]], one) is None
+    one, two, other = (exact.exactly(rows) for rows in ([[1, 0]], [[1, 0], [2, 0]], [[0, 1]]))
+    shares: Any = exact.on_basis(two, one)
+    assert shares.tolist() == [[1], [2]]
+    assert exact.on_basis(one, two) is None and exact.on_basis(other, one) is None

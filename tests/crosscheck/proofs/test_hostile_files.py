@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from commanded import run
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import leaderboard, library, sdpa
+from dualmech.crosscheck import leaderboard, library
 
 MANY = 10**6
 NAME = "fitness-prefix-2"
@@ -105,38 +103,3 @@ def test_names_out_of_the_folder_are_passed_over(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / library.INDEX).write_text(json.dumps([ENTRY | {"name": "../secret"}]))
     assert not list(leaderboard.entries(folder, [folder]))
-
-
-PROGRAM = sdpa.sparse_program(library.problems()[NAME]()).text().encode()
-
-
-@given(st.data())
-def test_a_damaged_program_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    damaged = bytearray(PROGRAM)
-    for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(damaged) - 1))
-        damaged[place] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(damaged)))
-    path = tmp_path_factory.getbasetemp() / "damaged.dat-s"
-    path.write_bytes(bytes(damaged[:cut]))
-    try:
-        read = sdpa.read(path)
-    except dm.errors.FileFormatError as error:
-        assert "damaged.dat-s" in str(error) and "\n" not in str(error)
-    else:
-        assert all(abs(size) > 0 for size in read.blocks)
-
-
-def test_sizes_that_a_program_states_take_no_memory(tmp_path: Path) -> None:
-    for head in (
-        b"9" * MANY + b"\n",
-        b"999999999999\n2\n4 -4\n1\n",
-        b"1\n999999999\n4\n1\n",
-        b"1\n1\n2\n1_0\n",
-        "1\n1\n2\n١\n".encode(),
-    ):
-        (tmp_path / "p.dat-s").write_bytes(head)
-        with pytest.raises(dm.errors.FileFormatError, match=r"p\.dat-s"):
-            sdpa.read(tmp_path / "p.dat-s")
-    (tmp_path / "p.dat-s").write_text("1\n1\n999999999999\n1\n1 1 7 7 1\n")
-    assert sdpa.read(tmp_path / "p.dat-s").blocks == (999999999999,)

@@ -181,7 +181,7 @@ def test_what_is_no_library_or_no_answer_is_refused(folder: Path, tmp_path: Path
     with pytest.raises(dm.errors.InvalidInputError, match="of the library"):
         next(library.build(tmp_path, ["nothing"]))
     (tmp_path / "file").write_text("")
-    with pytest.raises(dm.errors.FileFormatError, match="cannot be written"):
+    with pytest.raises(dm.errors.FileFormatError, match="cannot be made a folder"):
         next(library.build(tmp_path / "file" / "folder"))
     (tmp_path / "index.json").write_text("[3]")
     with pytest.raises(dm.errors.FileFormatError, match="library"):

@@ -13,7 +13,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck import collection, library, sdpa, testing
+from dualmech.crosscheck import collection, library, testing
 
 NAMES = ["fitness-prefix-4", "variance-prefix-4", "fitness-rank-deficient", "variance-prefix-8-household"]
 
@@ -154,14 +154,11 @@ def test_bad_arguments_and_other_families_are_refused_by_name() -> None:
 
 def test_hostile_arguments_are_refused_by_name() -> None:
     (known,) = testing.problems(["fitness-prefix-4"])
-    program = sdpa.sparse_program(known.problem)
     allowed = {"known": known, "tol": 9.0}
     for function, arguments in (
         (testing.problems, {"names": NAMES, "most_cells": 2, "matrix": True}),
         (testing.check, allowed | {"value": 2.0}),
         (testing.check, allowed | {"primal": np.eye(4) / 4, "scaled": True}),
-        (sdpa.sparse_program, {"problem": known.problem}),
-        (sdpa.covariance, {"problem": known.problem, "x": np.zeros(len(program.objective))}),
     ):
         call = hostile.Call(function.__name__, function, arguments)
         for argument in arguments:
