@@ -17,20 +17,14 @@ import numpy as np
 import scipy.linalg
 from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, linalg, workloads
 from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import collection, library, sdpa
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import BackendError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.base import AnyProblem
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.refinement import Refinement
-from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
 
@@ -178,7 +172,7 @@ def at_extreme_scale(problem_name: str) -> Row:
     for backend in backends():
         outcome = claim(problem_name, backend, {})
         try:
-            with silent_output(), without_warnings():
+            with silent_output():
                 proven = reference.solve(library.problems()[problem_name](), backend=backend).gap
         except BackendError:
             proven = np.nan
@@ -199,14 +193,14 @@ def excess(problem: AnyProblem, program: Any, value: float) -> float:
         return float(measured(problem, program, value))
 
 
-def _excess_of_targets(problem: FitnessForUse, program: Any, value: float) -> float:
+def _excess_of_targets(problem: dm.FitnessForUse, program: Any, value: float) -> float:
     forms = problem.geometry.forms(problem.geometry.point(program.var_dict["Sigma"].value))
     if forms is None:
         return np.inf
     return max(forms.excess(problem.targets)[0], forms.cost / value) - 1
 
 
-def _excess_of_cost(problem: TotalVariance, program: Any, value: float) -> float:
+def _excess_of_cost(problem: dm.TotalVariance, program: Any, value: float) -> float:
     unmoved, factor = problem.geometry.unmoved, linalg.cholesky(program.var_dict["X"].value)
     if factor is None:
         return np.inf
@@ -217,8 +211,8 @@ def _excess_of_cost(problem: TotalVariance, program: Any, value: float) -> float
 
 
 EXCESS: dict[type, Callable[[Any, Any, float], float]] = {
-    FitnessForUse: _excess_of_targets,
-    TotalVariance: _excess_of_cost,
+    dm.FitnessForUse: _excess_of_targets,
+    dm.TotalVariance: _excess_of_cost,
 }
 """How the raw point of a family's program is read; a family that is not here has its values held against the proof."""
 
@@ -251,20 +245,20 @@ FILES = (
 STAGES = 2  # of the refinement below
 
 
-def participation() -> FitnessForUse:
+def participation() -> dm.FitnessForUse:
     """State running sums of eight steps, of which every person takes part in two, four apart."""
-    return FitnessForUse(workloads.prefix(8), neighbours="participation:2:4")
+    return dm.FitnessForUse(workloads.prefix(8), neighbours="participation:2:4")
 
 
-def dependent_rows() -> CommonMechanism:
+def dependent_rows() -> dm.CommonMechanism:
     """State the common part of three mechanisms on five cells with four queries of rank three each; they share two."""
     rng, mechanisms = np.random.default_rng(5), []
     shared = rng.standard_normal((2, 5))
     for _ in range(3):
         queries = rng.standard_normal((4, 3)) @ np.vstack([shared, rng.standard_normal((1, 5))])
         root = rng.standard_normal((4, 4))
-        mechanisms.append(LinearGaussianMechanism(queries, root @ root.T))
-    return CommonMechanism(mechanisms)
+        mechanisms.append(dm.LinearGaussianMechanism(queries, root @ root.T))
+    return dm.CommonMechanism(mechanisms)
 
 
 STATED: dict[str, Callable[[], AnyProblem]] = {
@@ -275,9 +269,9 @@ STATED: dict[str, Callable[[], AnyProblem]] = {
 
 
 @cache
-def refined() -> Refinement:
+def refined() -> dm.Refinement:
     """Return a refinement of two stages: the third query has nothing in common with the others."""
-    return fast.refine(FitnessForUse(Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), [1, 1, 4]), tol=1e-9)
+    return fast.refine(dm.FitnessForUse(dm.Workload([[1, 0, 0], [1, 1, 0], [0, 0, 1]]), [1, 1, 4]), tol=1e-9)
 
 
 def stated(name: str) -> tuple[Any, float, float]:
@@ -287,8 +281,7 @@ def stated(name: str) -> tuple[Any, float, float]:
     if name.startswith("refinement"):
         answer = refined().stages[int(name[-1]) - 1]
     else:
-        with without_warnings():
-            answer = fast.solve(STATED[name](), tol=TOLERANCE)
+        answer = fast.solve(STATED[name](), tol=TOLERANCE)
     return answer.problem, answer.lower_bound, answer.objective
 
 

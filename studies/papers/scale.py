@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, reference, workloads
 from dualmech.crosscheck.agreement import VERDICTS, meet
 from dualmech.crosscheck.instances.tables import (
@@ -27,16 +28,9 @@ from dualmech.crosscheck.instances.tables import (
 from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance
 from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, drawn, one_table
 from dualmech.geometry.split import Split
-from dualmech.mechanisms.block import BlockMechanism
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
 from dualmech.workloads import census
-from dualmech.workloads.base import Workload
-from dualmech.workloads.unions import UnionWorkload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,12 +47,11 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
-    with without_warnings():
-        best = fast.solve(problem, tol=MARGINALS_TOLERANCE)
-        seconds = time.perf_counter() - begun
-        answers = [best, *(_other(problem, name) for name in others)]
+    best = fast.solve(problem, tol=MARGINALS_TOLERANCE)
+    seconds = time.perf_counter() - begun
+    answers = [best, *(_other(problem, name) for name in others)]
     plain = float((1 / problem.targets).sum())
-    noisy = BlockMechanism.of_tables(tables, problem.targets)
+    noisy = dm.BlockMechanism.of_tables(tables, problem.targets)
     queries, cells = problem.workload.shape
     values = {
         "label": case.label + (", random targets" if case.random and "random" not in case.label else ""),
@@ -73,7 +66,7 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
 
 
 def with_plain_noise(
-    answers: Sequence[Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
+    answers: Sequence[dm.Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
 ) -> Row:
     """Return a row of answers to one problem, the first in question, and to plain noise.
 
@@ -86,11 +79,11 @@ def with_plain_noise(
     return Row.compared({**values, **figures}, answers[0].gap, meet(answers).outcome)
 
 
-def _other(problem: FitnessForUse, name: str) -> Solution:
+def _other(problem: dm.FitnessForUse, name: str) -> dm.Solution:
     if name != DENSE:
         return reference.solve(problem, backend=name)
     # A bare matrix, so that nothing of the structure is left.
-    return fast.solve(FitnessForUse(Workload(problem.workload.matrix), problem.per_query()))
+    return fast.solve(dm.FitnessForUse(dm.Workload(problem.workload.matrix), problem.per_query()))
 
 
 # The census's lists of tables, certified by symmetry, next to the dense solver and to independent noise.
@@ -105,13 +98,13 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 @dataclass(frozen=True, slots=True)
 class TablesCase:
     label: str  # Their description
-    build: Callable[[], UnionWorkload]  # Returns them
+    build: Callable[[], workloads.UnionWorkload]  # Returns them
     targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
     dense: bool = False  # Whether the dense solver can follow
 
-    def problem(self) -> FitnessForUse:
+    def problem(self) -> dm.FitnessForUse:
         tables = self.build()
-        return FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
+        return dm.FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
 
 
 def solve_census(case: TablesCase) -> Row:
@@ -125,11 +118,10 @@ def solve_census(case: TablesCase) -> Row:
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with without_warnings():
-        answers = [fast.solve(problem, tol=CENSUS_TOLERANCE)]
-        seconds = time.perf_counter() - begun
-        if case.dense:
-            answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
+    answers = [fast.solve(problem, tol=CENSUS_TOLERANCE)]
+    seconds = time.perf_counter() - begun
+    if case.dense:
+        answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
     lines, cells = problem.workload.shape
     geometry = problem.geometry
     values = {
@@ -141,16 +133,16 @@ def solve_census(case: TablesCase) -> Row:
         "rank": geometry.rank,  # of the largest covariance
         "dense": case.dense,
     }
-    noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
+    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
     plain = noisy.squared_privacy_cost
     slack = geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
     return with_plain_noise(answers, values, plain, plain * slack, seconds)
 
 
-def on_matrix(problem: FitnessForUse) -> FitnessForUse:
+def on_matrix(problem: dm.FitnessForUse) -> dm.FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
     cells = np.unique(problem.workload.matrix.toarray(), axis=1)
-    return FitnessForUse(Workload(cells), problem.per_query())
+    return dm.FitnessForUse(dm.Workload(cells), problem.per_query())
 
 
 def cases(quick: bool) -> list[TablesCase]:
@@ -158,10 +150,10 @@ def cases(quick: bool) -> list[TablesCase]:
     return CENSUS_SMALL if quick else [*CENSUS_SMALL, *LARGE]
 
 
-def _tables_of_race() -> UnionWorkload:
+def _tables_of_race() -> workloads.UnionWorkload:
     tables = workloads.census_redistricting()
     assert tables.domain is not None
-    return UnionWorkload(tables.domain, tables.tables[:-1])
+    return workloads.UnionWorkload(tables.domain, tables.tables[:-1])
 
 
 CENSUS_SMALL = [
@@ -267,9 +259,9 @@ def of_marginals(name: str) -> Row:
     for (query_name, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)
         queries = tables.shape[0]
-        low, high = fast.solve(TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
+        low, high = fast.solve(dm.TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
-        largest = fast.solve(FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
+        largest = fast.solve(dm.FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         entries.append(_printed_error(query_name, printed, error, error, largest=largest))
     return of_data_set(f"{name}, marginals", entries)
 
@@ -289,9 +281,9 @@ def of_prefixes(name: str) -> Row:
     return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 
 
-def certified_error(workload: Workload) -> Interval:
+def certified_error(workload: dm.Workload) -> Interval:
     """Return the least error as blocks prove it, from the symmetry that is left."""
-    low, high = fast.solve(TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
+    low, high = fast.solve(dm.TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
     return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
 
@@ -332,8 +324,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with without_warnings():
-        answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=PUBLISHED_TOLERANCE)
+    answer = fast.solve(dm.TotalVariance(workloads.prefix(size), weights), tol=PUBLISHED_TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights
 

@@ -9,14 +9,10 @@ from functools import partial
 import numpy as np
 from rich.console import Console
 
-from dualmech import fast
-from dualmech.crosscheck.judging import judge
+import dualmech as dm
+from dualmech import crosscheck, fast
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
-from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.problems import strategies
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
-from dualmech.watching import without_warnings
 from dualmech.workloads.streams import StreamWorkload
 
 TOLERANCE = 1e-4  # gap to which the bounds are solved
@@ -40,14 +36,14 @@ def judged(steps: int) -> Row:
     >>> root.strategy, round(root.largest.gap, 3), round(root.total.gap, 3)
     ('square root', 0.28, 0.127)
     """
-    problems = [family(StreamWorkload(steps), geometry="stream") for family in (FitnessForUse, TotalVariance)]
-    with without_warnings():
-        bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
+    problems = [family(StreamWorkload(steps), geometry="stream") for family in (dm.FitnessForUse, dm.TotalVariance)]
+    bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
     begun, rows = time.perf_counter(), []
     for name, made in STRATEGIES.items():
         strategy = made(steps)
         first, last = (
-            judge(problem, strategy, bound=bound).scaled for problem, bound in zip(problems, bounds, strict=True)
+            crosscheck.judge(problem, strategy, bound=bound).scaled
+            for problem, bound in zip(problems, bounds, strict=True)
         )
         off = max(first.resolution, last.resolution)
         rows.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
@@ -59,19 +55,19 @@ def judged(steps: int) -> Row:
     )
 
 
-def _identity(steps: int) -> CausalMechanism:
+def _identity(steps: int) -> dm.CausalMechanism:
     return strategies.toeplitz([1.0], steps)
 
 
-def _sums(steps: int) -> CausalMechanism:
+def _sums(steps: int) -> dm.CausalMechanism:
     return strategies.toeplitz(np.ones(steps), steps)
 
 
-def _banded_root(steps: int) -> CausalMechanism:
+def _banded_root(steps: int) -> dm.CausalMechanism:
     return strategies.toeplitz(strategies.root_coefficients(min(BAND, steps)), steps)
 
 
-STRATEGIES: Mapping[str, Callable[[int], CausalMechanism]] = {
+STRATEGIES: Mapping[str, Callable[[int], dm.CausalMechanism]] = {
     "noise on every record": _identity,
     "noise on every sum": _sums,
     "binary tree": strategies.tree,

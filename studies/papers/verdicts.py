@@ -24,8 +24,6 @@ from dualmech.crosscheck.proofs.prove import arguments_part, provable
 from dualmech.crosscheck.sheet import Row, Sheet, Tasks
 from dualmech.errors import DualmechError
 from dualmech.problems.base import Problem
-from dualmech.progress import Status
-from dualmech.solution import Solution
 
 
 class Finding(Enum):
@@ -150,9 +148,9 @@ def _proven(task: Task, folder: Path, name: str) -> Row:
     """Compute a row, and write a proof of each optimum that was certified for it, the narrowest interval of each."""
     with watching.answers() as answers:
         row = task()
-    best: dict[str, Solution] = {}
+    best: dict[str, dm.Solution] = {}
     for answer in sorted(answers, key=lambda item: -item.gap):
-        if answer.status is Status.CERTIFIED:
+        if answer.status is dm.Status.CERTIFIED:
             best[_digest(answer.problem)] = answer
     for digest, answer in best.items():
         words = re.sub(r"\W+", "-", answer.problem.headline).strip("-")

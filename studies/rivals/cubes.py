@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dualmech import validate
+import dualmech as dm
+from dualmech import validate, workloads
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.block import BlockMechanism
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.designs import (
     attributes_of,
     character_block,
@@ -20,13 +19,12 @@ from dualmech.problems.designs import (
     unit_rows,
 )
 from dualmech.studies.rivals.plain import input_perturbation
-from dualmech.workloads.base import Workload
-from dualmech.workloads.domain import Domain, Lattice
-from dualmech.workloads.marginal import MarginalWorkload, cells_of, check_marginal
+from dualmech.workloads.domain import Lattice
+from dualmech.workloads.marginal import cells_of, check_marginal
 from dualmech.workloads.tabulations import DomainLike, chosen_axes
 
 
-def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
+def fourier(workload: dm.Workload, cost: float, domain: int | DomainLike | None = None) -> dm.LinearGaussianMechanism:
     """Add equal noise to the Fourier coefficients that a workload needs ("Fourier").
 
     On marginals, with r coefficients needed, every column of the strategy has the squared norm ``r / d``, and a
@@ -50,7 +48,7 @@ def fourier(workload: Workload, cost: float, domain: int | DomainLike | None = N
     if len(rows) == attributes.cells:
         return input_perturbation(workload, spent)
     sensitivity = float((rows**2).sum(axis=0).max())
-    return LinearGaussianMechanism(rows, sensitivity / spent * np.eye(len(rows)))
+    return dm.LinearGaussianMechanism(rows, sensitivity / spent * np.eye(len(rows)))
 
 
 MAX_PAIRS = 2**22  # largest product of the numbers of requested tables and of tables that may be measured
@@ -104,12 +102,12 @@ def choose_marginals(
 
 
 def datacube(
-    workload: Workload,
+    workload: dm.Workload,
     cost: float,
     domain: int | DomainLike | None = None,
     sets: Iterable[str | Iterable[str]] | None = None,
     exact: bool = False,
-) -> LinearGaussianMechanism:
+) -> dm.LinearGaussianMechanism:
     """Add equal noise to the marginal tables of `choose_marginals`, and use them consistently ("DataCube").
 
     Least squares combines all measured tables. In the residual space of the attributes T it sees the eigenvalue
@@ -144,11 +142,11 @@ def datacube(
             variances += [len(chosen) / (table.cells * sum(shares))] * len(blocks[-1])
     basis, spread = np.vstack(blocks), np.array(variances) / spent
     if len(basis) == table.cells:
-        return LinearGaussianMechanism(np.eye(table.cells), (basis.T * spread) @ basis)
-    return LinearGaussianMechanism(basis, np.diag(spread))
+        return dm.LinearGaussianMechanism(np.eye(table.cells), (basis.T * spread) @ basis)
+    return dm.LinearGaussianMechanism(basis, np.diag(spread))
 
 
-def _choose(domain: Domain, wanted: Sequence[Axes], offered: Sequence[Axes], exact: bool) -> list[Axes]:
+def _choose(domain: dm.Domain, wanted: Sequence[Axes], offered: Sequence[Axes], exact: bool) -> list[Axes]:
     """Return the best choice over all magnifications; covered tables are the bits of an integer."""
     if len(wanted) * len(offered) > MAX_PAIRS:
         raise InvalidInputError(
@@ -174,7 +172,7 @@ def _choose(domain: Domain, wanted: Sequence[Axes], offered: Sequence[Axes], exa
     return [offered[index] for index in sorted(best)]
 
 
-def _magnifications(domain: Domain, measured: Axes, wanted: Sequence[Axes]) -> dict[int, int]:
+def _magnifications(domain: dm.Domain, measured: Axes, wanted: Sequence[Axes]) -> dict[int, int]:
     inside = set(measured)
     return {
         position: cells_of(domain, measured) // cells_of(domain, axes)
@@ -209,7 +207,7 @@ def _least_cover(masks: Sequence[int], missing: int, most: int) -> list[int] | N
     return best
 
 
-def _tables_of(workload: Workload, domain: Domain) -> list[Axes]:
+def _tables_of(workload: dm.Workload, domain: dm.Domain) -> list[Axes]:
     """Return, group by group, the sets of attributes on which a query depends and no other of its group on more."""
     depends = dependence(unit_rows(workload), domain)
     groups: dict[str, dict[Axes, None]] = {}
@@ -233,7 +231,7 @@ STEPS, NEAR = 20_000, 1e-6  # of the multiplicative rule, and how near the best 
 UNUSED = 1e-9  # weight, over the largest, of tables that are not measured
 
 
-def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanism:
+def weighted_marginals(workload: workloads.MarginalWorkload, cost: float) -> dm.BlockMechanism:
     """Measure marginal tables of the domain, weighed for the least total variance of the requested ones.
 
     This is the operator for marginals of HDMM (McKenna, Miklau, Hay and Machanavajjhala, "Optimizing error of
@@ -269,6 +267,6 @@ def weighted_marginals(workload: MarginalWorkload, cost: float) -> BlockMechanis
         weights /= weights.sum()
     weights[weights < UNUSED * weights.max()] = 0.0
     precisions = shares @ (weights * spent / weights.sum())
-    return BlockMechanism.of_levels(
+    return dm.BlockMechanism.of_levels(
         domain, {axes: 1 / precision for axes, precision in zip(lattice.axes, precisions, strict=True) if precision > 0}
     )

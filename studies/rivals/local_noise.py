@@ -7,17 +7,16 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.spatial.distance
 
-from dualmech import accounting, fast, linalg, neighbours, validate
+import dualmech as dm
+from dualmech import accounting, fast, linalg, neighbours, validate, workloads
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.local import as_epsilon
 from dualmech.linalg import EPS
 from dualmech.problems import designs
-from dualmech.problems.variance import TotalVariance
 from dualmech.studies.rivals.responses import UNSEEN, LocalRival
 from dualmech.studies.rivals.trees import interval_tree
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.streams import from_gram
+from dualmech.workloads.base import check_workload
 
 # Strategies for Laplace noise that are optimised: the cells and some weighted sums of them, each column scaled.
 #
@@ -133,7 +132,7 @@ class NoiseRival(LocalRival):
             else sensitivity / accounting.privacy_cost(self.epsilon, self.delta)
         )
 
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return the variance that every user adds, ``s² ‖W (AΠ)⁺‖²`` (n,), s the noise's standard deviation."""
         gram, inverse = self._gram_of(workload), self._inverse()
         unseen = np.eye(self.user_types) - inverse @ self.strategy - 1 / self.user_types
@@ -171,7 +170,7 @@ class NoiseRival(LocalRival):
         return f"NoiseRival({rows} queries x {size} user types, {self.norm}, epsilon={self.epsilon:.6g})"
 
 
-def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
+def matrix_mechanism(workload: dm.Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
     """Run the matrix mechanism locally, with the best strategy known for a workload.
 
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
@@ -200,7 +199,7 @@ def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta
     return min(rivals, key=lambda rival: float(rival.user_variances(workload)[0]))
 
 
-def _least_total_variance(workload: Workload) -> Array:
+def _least_total_variance(workload: dm.Workload) -> Array:
     """Return a strategy of least total variance, stated where it matters: on the complement of the ones."""
     size = workload.shape[1]
     complement = scipy.linalg.null_space(np.ones((1, size)))
@@ -209,14 +208,14 @@ def _least_total_variance(workload: Workload) -> Array:
     compressed = complement.T @ gram @ complement
     if np.trace(compressed) <= UNSEEN * np.trace(gram):
         raise InvalidInputError("workload must ask more than the number of users, which is known")
-    queries = from_gram(compressed)
-    best = fast.solve(TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
+    queries = workloads.from_gram(compressed)
+    best = fast.solve(dm.TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
     values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
     kept = values > 8 * size * EPS * values[-1]
     return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
 
 
-def _strategies(workload: Workload) -> list[Array]:
+def _strategies(workload: dm.Workload) -> list[Array]:
     size = workload.shape[1]
     gram = workload.gram()
     means = gram.mean(axis=1)

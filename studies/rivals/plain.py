@@ -6,13 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+import dualmech as dm
 from dualmech import fast, validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.dense import Dense
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import check_workload
 
 TOLERANCE = 1e-9  # gap to which the total variance is solved
 
@@ -20,7 +19,7 @@ EXPONENTS = {("wCA-I", "code"): 2.0, ("wCA-II", "code"): 1.0, ("wCA-I", "text"):
 """Power of the target by which a query's variance is divided, by variant and reading."""
 
 
-def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechanism:
+def input_perturbation(workload: dm.Workload, cost: float) -> dm.LinearGaussianMechanism:
     """Add independent noise to every cell: ``B = I``, ``Σ = I / cost`` ("IP").
 
     The answer to a query w has variance ``‖w‖² / cost``.
@@ -36,10 +35,10 @@ def input_perturbation(workload: Workload, cost: float) -> LinearGaussianMechani
     array([0.5, 1. , 1.5])
     """
     cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
-    return LinearGaussianMechanism(np.eye(cells), np.eye(cells) / spent)
+    return dm.LinearGaussianMechanism(np.eye(cells), np.eye(cells) / spent)
 
 
-def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechanism:
+def gaussian_mechanism(workload: dm.Workload, cost: float) -> dm.LinearGaussianMechanism:
     """Add independent noise to every workload answer, and use the answers consistently ("GM").
 
     The answers ``W x`` get noise of variance ``σ² = max_i ‖W e_i‖² / cost``, the largest squared column norm
@@ -62,10 +61,10 @@ def gaussian_mechanism(workload: Workload, cost: float) -> LinearGaussianMechani
     geometry = Dense.of(workload, None, None)
     triangle = scipy.linalg.qr(geometry.representation, mode="r", check_finite=False)[0][: geometry.rank]
     half = scipy.linalg.solve_triangular(triangle, np.eye(geometry.rank), check_finite=False)
-    return LinearGaussianMechanism(geometry.basis, variance * (half @ half.T))
+    return dm.LinearGaussianMechanism(geometry.basis, variance * (half @ half.T))
 
 
-def raw_gaussian_variance(workload: Workload, cost: float) -> float:
+def raw_gaussian_variance(workload: dm.Workload, cost: float) -> float:
     """Return the variance of every raw answer of the Gaussian mechanism: the largest squared column norm / cost.
 
     FFU means this variance by its "GM", without the least squares of `gaussian_mechanism`. (The code published
@@ -84,8 +83,8 @@ def raw_gaussian_variance(workload: Workload, cost: float) -> float:
 
 
 def total_variance(
-    workload: Workload, cost: float, weights: npt.ArrayLike | None = None, tol: float = TOLERANCE
-) -> LinearGaussianMechanism:
+    workload: dm.Workload, cost: float, weights: npt.ArrayLike | None = None, tol: float = TOLERANCE
+) -> dm.LinearGaussianMechanism:
     """Minimise the weighted sum of variances at a squared privacy cost ("CA", "wCA-I", "wCA-II").
 
     The solution of `dualmech.TotalVariance`, divided by the cost.
@@ -108,8 +107,8 @@ def total_variance(
     array([0.5729, 1.6667])
     """
     spent = validate.positive_number(cost=cost)
-    unit = fast.solve(TotalVariance(workload, weights, geometry="dense"), tol=tol).mechanism
-    return LinearGaussianMechanism(unit.query_matrix, unit.covariance() / spent)
+    unit = fast.solve(dm.TotalVariance(workload, weights, geometry="dense"), tol=tol).mechanism
+    return dm.LinearGaussianMechanism(unit.query_matrix, unit.covariance() / spent)
 
 
 def target_weights(targets: npt.ArrayLike, variant: str, reading: str = "code") -> Array:

@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+import dualmech as dm
 from dualmech import validate, workloads
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.local import as_epsilon
 from dualmech.linalg import EPS
-from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
+from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
+from dualmech.workloads.base import check_workload
 
 UNSEEN = 1e-12
 """Part of a workload's squares that a mechanism does not tell, relative, up to which it counts as rounding."""
@@ -44,7 +45,7 @@ class LocalRival(ABC):
     epsilon: float
 
     @abstractmethod
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
     @abstractmethod
@@ -59,12 +60,16 @@ class LocalRival(ABC):
         the mechanism can answer it.
         """
 
-    def objective(self, workload: Workload) -> float:
+    def objective(self, workload: dm.Workload) -> float:
         """Return ``L = Σ_u T_u + ‖W‖_F²``, the objective of `dualmech.LocalStrategy` on average."""
         return float(self.user_variances(workload).sum() + np.trace(self._gram_of(workload)))
 
     def sample_complexity(
-        self, workload: Workload, alpha: float = NORMALISED_VARIANCE, average: bool = False, queries: int | None = None
+        self,
+        workload: dm.Workload,
+        alpha: float = NORMALISED_VARIANCE,
+        average: bool = False,
+        queries: int | None = None,
     ) -> float:
         """Return how many users bring the variance of a query, divided by their number squared, to α.
 
@@ -76,7 +81,7 @@ class LocalRival(ABC):
         spread = variances.mean() if average else variances.max()
         return float(spread / (count * validate.positive_number(alpha=alpha)))
 
-    def _gram_of(self, workload: Workload) -> Array:
+    def _gram_of(self, workload: dm.Workload) -> Array:
         if check_workload(workload).shape[1] != self.user_types:
             raise InvalidInputError(
                 f"workload must have {self.user_types} cells, one per user type, got {workload.shape[1]}"
@@ -112,7 +117,7 @@ class FactorisedRival(LocalRival):
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type; its expectation is ``G x``."""
 
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return ``T_u = Σ_o Q_ou ‖W G⁺ p_o‖² - ‖W_u‖²`` (n,), variance with the best reconstruction."""
         gram = self._gram_of(workload)
         inverse, unseen = self._inverse()
@@ -152,12 +157,12 @@ class MatrixRival(FactorisedRival):
     def __init__(self, strategy: npt.ArrayLike, epsilon: float) -> None:
         array = validate.finite(2, strategy=strategy)
         # The mean over all users can be told from any report, so this checks the strategy alone.
-        total = Workload(np.ones((1, array.shape[1])))
-        self.strategy: Array = LocalMechanism(array, epsilon, total).strategy
+        total = dm.Workload(np.ones((1, array.shape[1])))
+        self.strategy: Array = dm.LocalMechanism(array, epsilon, total).strategy
         self.user_types, self.epsilon = array.shape[1], as_epsilon(epsilon)
 
-    def mechanism(self, workload: Workload) -> LocalMechanism:
-        return LocalMechanism(self.strategy, self.epsilon, workload)
+    def mechanism(self, workload: dm.Workload) -> dm.LocalMechanism:
+        return dm.LocalMechanism(self.strategy, self.epsilon, workload)
 
     def gram(self) -> Array:
         return np.asarray(self.strategy.T @ self._rows())

@@ -13,14 +13,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+import dualmech as dm
 from dualmech import validate
 from dualmech.errors import InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.local import as_epsilon
-from dualmech.mechanisms.local import LocalMechanism
 from dualmech.studies.rivals.responses import FactorisedRival, MatrixRival
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 
 MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.with_listed_sets` writes out
 CHUNK = 2**21  # random numbers that are drawn at a time
@@ -110,7 +109,7 @@ class SetRival(FactorisedRival):
             blocks.append(n * self.sizes[size] / len(sets) * local.rows(sets, self.epsilon))
         return MatrixRival(np.vstack(blocks), self.epsilon)
 
-    def mechanism(self, workload: Workload) -> LocalMechanism:
+    def mechanism(self, workload: dm.Workload) -> dm.LocalMechanism:
         """Return the mechanism with the best reconstruction for a workload, where its sets can be listed."""
         return self.with_listed_sets().mechanism(workload)
 

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+import dualmech as dm
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems.designs import domain_of, level_widths, levels
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.domain import Domain
+from dualmech.workloads.base import check_workload
 from dualmech.workloads.tabulations import DomainLike
 
 Index = npt.NDArray[np.intp]
@@ -79,7 +78,7 @@ class IntervalTree:
         """Number of sums that count each cell (d,); the largest is the squared cost of unit noise."""
         return np.asarray(1 + np.bincount(_members(self.first, self.stop)[0], minlength=self.cells))
 
-    def variances(self, workload: Workload, cost: float = 1.0) -> Array:
+    def variances(self, workload: dm.Workload, cost: float = 1.0) -> Array:
         """Return the variance of each answer to a workload (m,) at a squared privacy cost."""
         matrix, spent = self._check_cells(workload).matrix, validate.positive_number(cost=cost)
         terms, shrinkage = self._terms()
@@ -87,9 +86,9 @@ class IntervalTree:
         gained = (reach * reach) @ shrinkage
         return np.asarray(squares.sum(axis=1)).ravel() * self._unit(spent) - gained * self._unit(spent)
 
-    def mechanism(self, cost: float) -> LinearGaussianMechanism:
+    def mechanism(self, cost: float) -> dm.LinearGaussianMechanism:
         """Return the mechanism that spends a squared privacy cost on the tree, as noise on the cells."""
-        return LinearGaussianMechanism(np.eye(self.cells), self.covariance(validate.positive_number(cost=cost)))
+        return dm.LinearGaussianMechanism(np.eye(self.cells), self.covariance(validate.positive_number(cost=cost)))
 
     def covariance(self, cost: float) -> Array:
         """Return the covariance of the cells' estimate (d, d) at a squared privacy cost."""
@@ -103,7 +102,7 @@ class IntervalTree:
     def _unit(self, cost: float) -> float:
         return float(self.levels.max()) / cost
 
-    def _check_cells(self, workload: Workload) -> Workload:
+    def _check_cells(self, workload: dm.Workload) -> dm.Workload:
         if check_workload(workload).shape[1] != self.cells:
             raise InvalidInputError(f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}")
         return workload
@@ -198,7 +197,7 @@ def square_root_tree(cells: int) -> IntervalTree:
 
 
 def best_branching(
-    workload: Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
+    workload: dm.Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
 ) -> int:
     """Return the branching factor whose tree has the least largest variance, in units of the targets.
 
@@ -229,12 +228,12 @@ def best_branching(
 
 
 def hierarchical(
-    workload: Workload,
+    workload: dm.Workload,
     cost: float,
     branching: int | None = None,
     targets: npt.ArrayLike = 1.0,
     tree: IntervalTree | None = None,
-) -> LinearGaussianMechanism:
+) -> dm.LinearGaussianMechanism:
     """Add equal noise to a tree of interval sums over the cells in their order, and use it consistently ("HM").
 
     The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
@@ -281,8 +280,8 @@ def _candidates(cells: int) -> list[int]:
 
 
 def hierarchical_product(
-    workload: Workload, cost: float, domain: int | DomainLike | None = None, branching: int = 2
-) -> LinearGaussianMechanism:
+    workload: dm.Workload, cost: float, domain: int | DomainLike | None = None, branching: int = 2
+) -> dm.LinearGaussianMechanism:
     """Add equal noise to every product of tree nodes, and use the sums consistently ("Hierarchical").
 
     With X_i the cost matrix of one attribute's tree, the cost matrix of the product is ``⊗ X_i``. So the covariance of
@@ -306,13 +305,15 @@ def hierarchical_product(
     return product_mechanism(attributes, lambda size: interval_tree(size, branching), cost)
 
 
-def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost: float) -> LinearGaussianMechanism:
+def product_mechanism(
+    domain: dm.Domain, tree: Callable[[int], IntervalTree], cost: float
+) -> dm.LinearGaussianMechanism:
     """Return the mechanism of a product of trees at a squared privacy cost, as noise on the cells."""
     spent = validate.positive_number(cost=cost)
     covariance: Array = np.ones((1, 1))
     for size in domain.shape:
         covariance = np.asarray(np.kron(covariance, tree(size).covariance(1.0)), dtype=np.float64)
-    return LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
+    return dm.LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
 
 
 # The Haar wavelet, over one attribute and over several.
@@ -336,7 +337,7 @@ def haar_tree(cells: int) -> IntervalTree:
     return IntervalTree.of_widths(count, [2**level for level in range(levels(count))])
 
 
-def wavelet(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
+def wavelet(workload: dm.Workload, cost: float, domain: int | DomainLike | None = None) -> dm.LinearGaussianMechanism:
     """Add equal noise to every row of `haar_matrix`, and use the answers consistently ("Wavelet").
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total

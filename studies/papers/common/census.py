@@ -17,21 +17,15 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from dualmech import fast, files, reference, validate
-from dualmech.adaptive.chain import Chain
-from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
+import dualmech as dm
+from dualmech import crosscheck, fast, files, reference, validate
+from dualmech.crosscheck.agreement import TOLERANCES
 from dualmech.crosscheck.instances import common as instances
 from dualmech.crosscheck.instances.common import CHOICES, SAVED, TABLE_7, Choice
 from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Solution
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 # Populations to decide on: blocks of counts, drawn from a seed, or read from a file.
 #
@@ -171,16 +165,18 @@ OWN, BASIS, PRIMARY = (
 """The mechanism whose cost a reading of %PLB saved takes."""
 
 
-def held(values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool) -> Row:
+def held(
+    values: Mapping[str, object], gap: float, certified: bool, layers: crosscheck.Agreement | None, maximal: bool
+) -> Row:
     """Return a row of certified costs; which reading the paper's number fits does not enter.
 
     - `certified`: whether all were proven to their tolerance;
     - `layers`: whether the CVXPY program has the same common mechanism; None where it was left out;
     - `maximal`: whether the common mechanism was proven maximal.
     """
-    outcome = layers or Agreement.AGREE
-    if outcome is Agreement.AGREE and not (certified and maximal):
-        outcome = Agreement.WIDE
+    outcome = layers or crosscheck.Agreement.AGREE
+    if outcome is crosscheck.Agreement.AGREE and not (certified and maximal):
+        outcome = crosscheck.Agreement.WIDE
     return Row.compared({**values, "layers": layers, "maximal": maximal}, gap, outcome)
 
 
@@ -212,7 +208,7 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
      'one as good on the primary': 5.192}
     """
     mechanisms = choice.mechanisms
-    problem = CommonMechanism(mechanisms)
+    problem = dm.CommonMechanism(mechanisms)
     solution = fast.solve(problem)
     common = solution.mechanism
     budget = mechanisms[0].squared_privacy_cost
@@ -237,22 +233,21 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     )
 
 
-def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
+def principal_queries(mechanism: dm.LinearGaussianMechanism) -> dm.Workload:
     """Return queries that a mechanism answers with independent noise: eigenvectors of its cost (algorithm 2)."""
-    return Workload(np.linalg.eigh(mechanism.cost_matrix)[1].T[-mechanism.rank :])
+    return dm.Workload(np.linalg.eigh(mechanism.cost_matrix)[1].T[-mechanism.rank :])
 
 
-def layers(solution: Solution) -> Agreement:
+def layers(solution: dm.Solution) -> crosscheck.Agreement:
     """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
     backend = "CLARABEL"
-    with without_warnings():
-        same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
-    return compare([solution, same]).outcome
+    same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
+    return crosscheck.compare([solution, same]).outcome
 
 
-def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload) -> Solution:
+def least_cost_as_accurate(mechanism: dm.LinearGaussianMechanism, queries: dm.Workload) -> dm.Solution:
     """Solve for the least privacy cost at which some queries have the variances that a mechanism gives them."""
-    return fast.solve(FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
+    return fast.solve(dm.FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
 
 
 def savings(quick: bool) -> list[Callable[[], Row]]:
@@ -270,7 +265,7 @@ UNSHARED = ", shared buckets left out"
 """Suffix of a reading that counts only cells which the mechanism about to be left treats otherwise than the chain."""
 
 
-def stages(by_gender: bool) -> tuple[Chain, Row]:
+def stages(by_gender: bool) -> tuple[dm.Chain, Row]:
     """Build the chain, and solve for the shares of the budget that its decisions would cost the alternate approach.
 
     The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of the chain's knowledge by
@@ -289,7 +284,7 @@ def stages(by_gender: bool) -> tuple[Chain, Row]:
     seconds = time.perf_counter() - begun
     budget = mechanisms[0].squared_privacy_cost
     answers = [
-        least_cost_as_accurate(stage.known, Workload(mechanism.query_matrix))
+        least_cost_as_accurate(stage.known, dm.Workload(mechanism.query_matrix))
         for stage, mechanism in zip(chain.stages, mechanisms[:-1], strict=True)
     ]
     profiles = [stage.known.profile / budget for stage in chain.stages]
@@ -306,7 +301,7 @@ def stages(by_gender: bool) -> tuple[Chain, Row]:
         values,
         max(chain.gap, *(answer.gap for answer in answers)),
         chain.certified and all(answer.certificate.certifies(TOLERANCES["fast"]) for answer in answers),
-        max((layers(stage.solution) for stage in chain.stages), key=list(Agreement).index),
+        max((layers(stage.solution) for stage in chain.stages), key=list(crosscheck.Agreement).index),
         all(stage.maximality for stage in chain.stages),
     )
 

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from dualmech import fast, validate
-from dualmech.adaptive.chain import Chain
-from dualmech.adaptive.decisions import SignalToNoise, SignalToNoiseRule, Verdict
+import dualmech as dm
+from dualmech import decisions, fast, validate
 from dualmech.crosscheck.instances import common as instances
 from dualmech.crosscheck.instances.common import (
     ACCURACY,
@@ -45,12 +44,10 @@ from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_
 from dualmech.crosscheck.sheet import Columns, Row, drawn
 from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.studies import rivals
 from dualmech.studies.papers.common.census import BLOCKS, NOISE_SEED, POPULATIONS, read_counts
 from dualmech.studies.rivals import census
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,13 +210,13 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
         for row in table.rows
     }
     begun, setting = time.perf_counter(), table.fixed
-    rule = SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
+    rule = decisions.SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
     chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
     seconds = time.perf_counter() - begun
     return half_row(table, blocks, rows, seconds, chain.gap, chain.certified)
 
 
-def cell_sums(primary: Workload, secondary: Workload) -> LinearGaussianMechanism:
+def cell_sums(primary: dm.Workload, secondary: dm.Workload) -> dm.LinearGaussianMechanism:
     """Return a mechanism whose noise in the primary answers is the noise of plain sums of one secondary table's cells.
 
     It has independent noise on the cells of the domain, so its answers have none to share: the primary answers here
@@ -234,17 +231,17 @@ def scaled_counts(counts: Array, rho: float) -> Array:
     return counts * np.sqrt(2 * rho)
 
 
-def _outcome(chain: Chain, finer: LinearGaussianMechanism, setting: Setting, counts: Array) -> Row:
+def _outcome(chain: dm.Chain, finer: dm.LinearGaussianMechanism, setting: Setting, counts: Array) -> Row:
     (stage,) = chain.stages
     data = scaled_counts(counts, setting.rho)
     level = setting.level * (1 - EDGE)
     rules = {
-        margin: SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
+        margin: decisions.SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
         for margin in MARGINS
     }
-    right = rules[0.0].true_verdict(data) == Verdict.SECONDARY
+    right = rules[0.0].true_verdict(data) == decisions.Verdict.SECONDARY
     answers = stage.known.simulate(data, NOISE_SEED)
-    chosen = {margin: rule.choose(answers) == Verdict.SECONDARY for margin, rule in rules.items()}
+    chosen = {margin: rule.choose(answers) == decisions.Verdict.SECONDARY for margin, rule in rules.items()}
     accuracy = {margin: percent(choice == right) for margin, choice in chosen.items()}
     return Row({"first": percent(~right), "accuracy": accuracy})
 
@@ -346,7 +343,7 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     if setting is None:
         setting, printed = replace(CENSUS_SETTING, rho=float(Fraction(name))), TABLE_7[name]
     share, level = setting.share, setting.level
-    rules = {margin: SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
+    rules = {margin: decisions.SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
     data = scaled_counts(blocks.counts, setting.rho)
     right = right_choices(rules[0.0], data)
     begun = time.perf_counter()
@@ -384,11 +381,11 @@ def noisy_counts(people: Array, setting: Setting) -> Array:
     return people + np.random.default_rng(NOISE_SEED).normal(scale=spread, size=len(people))
 
 
-def right_choices(rule: SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
+def right_choices(rule: decisions.SignalToNoiseRule, data: Array) -> npt.NDArray[np.intp]:
     """Return the choices that exact counts lead to (n,): the first mechanism that the next one cannot replace."""
     choices = np.full(len(data), len(rule.stages))
     for stage in reversed(range(len(rule.stages))):
-        enough = rule.stages[stage].true_verdict(data) == Verdict.SECONDARY
+        enough = rule.stages[stage].true_verdict(data) == decisions.Verdict.SECONDARY
         choices = np.where(enough, choices, stage)
     return choices
 

@@ -21,10 +21,8 @@ from dualmech.crosscheck.printing import COLOURS
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms import decomposition as residuals
-from dualmech.mechanisms.gaussian import Answerability, LinearGaussianMechanism
-from dualmech.problems.common import CommonMechanism
+from dualmech.mechanisms.gaussian import Answerability
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,10 +41,10 @@ def fact(example: str, statement: str, difference: float, printed: bool = True) 
     return Row(values, difference, sound=difference <= ROUNDING)
 
 
-def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> LinearGaussianMechanism:
+def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> dm.LinearGaussianMechanism:
     rows = np.asarray(queries, dtype=np.float64)
     array = np.asarray(noise, dtype=np.float64)
-    return LinearGaussianMechanism(rows, array if array.ndim == 2 else array * np.eye(len(rows)))
+    return dm.LinearGaussianMechanism(rows, array if array.ndim == 2 else array * np.eye(len(rows)))
 
 
 def _distance(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
@@ -58,7 +56,7 @@ def _truth(holds: object) -> float:
 
 
 def _equation_residual(
-    verdict: Answerability, wanted: LinearGaussianMechanism, source: LinearGaussianMechanism
+    verdict: Answerability, wanted: dm.LinearGaussianMechanism, source: dm.LinearGaussianMechanism
 ) -> float:
     """Return how far lemma 3.2's two equations are from holding with the matrices of a verdict."""
     if verdict.transform is None or verdict.noise is None:
@@ -66,7 +64,9 @@ def _equation_residual(
     return _lemma(wanted, source, verdict.transform, verdict.noise @ verdict.noise.T)
 
 
-def _lemma(wanted: LinearGaussianMechanism, source: LinearGaussianMechanism, transform: Array, added: Array) -> float:
+def _lemma(
+    wanted: dm.LinearGaussianMechanism, source: dm.LinearGaussianMechanism, transform: Array, added: Array
+) -> float:
     if transform.shape != (len(wanted.query_matrix), len(source.query_matrix)):
         return float("inf")
     spread = transform @ source.covariance() @ transform.T + added
@@ -137,7 +137,7 @@ def maximal() -> Row:
     first, common, best = (_mechanism(total, variance) for variance in (1.0, 2.0, 1.5))
     second = _mechanism([[1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], 2.0)
     weights = np.array([[0.75, 0.25, 0.25, 0.25]])
-    problem = CommonMechanism([first, second])
+    problem = dm.CommonMechanism([first, second])
     solution = fast.solve(problem)
     mechanism = solution.mechanism
     name = "3.8"
@@ -171,7 +171,7 @@ def decomposition() -> Row:
     printed = [_mechanism(np.kron(contrasts, ones), noise), _mechanism(np.kron(ones, contrasts), noise)]
     from_residual = np.array([[1, -2], [1, 1], [-2, 1]]) / 3
     total = _mechanism(np.ones((1, 9)), 3.0)
-    solution = fast.solve(CommonMechanism(mechanisms))
+    solution = fast.solve(dm.CommonMechanism(mechanisms))
     common = solution.mechanism
     name = "3.12"
     facts = [
@@ -214,10 +214,10 @@ def two_copies() -> Row:
     """Check section 4's statement on two mechanisms that are run side by side, on the marginals of example 3.12."""
     ones, cells = np.ones((1, 3)), np.eye(3)
     first, second = _mechanism(np.kron(cells, ones), 1.0), _mechanism(np.kron(ones, cells), 2.0)
-    common = fast.solve(CommonMechanism([first, second])).mechanism
+    common = fast.solve(dm.CommonMechanism([first, second])).mechanism
     left = [residuals.decomposition(mechanism, common).residual for mechanism in (first, second)]
     # Two independent answers to the same rows, averaged, are one of half the variance.
-    averaged = LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
+    averaged = dm.LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
     together = first.stack(second)
     consistent = left[0].stack(left[1]).stack(averaged)
     name = "section 4"
@@ -273,9 +273,9 @@ def family_with_bounds(name: str) -> Row:
     They are the bound of least trace ('covariance'), the bound that another basis picks ('other'), and the bound of
     least volume ('volume').
     """
-    mechanisms = [LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
-    problem, uneven = (CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
-    least = CommonMechanism(mechanisms, basis=np.eye(2), criterion="volume")
+    mechanisms = [dm.LinearGaussianMechanism(np.eye(2), bound) for bound in FAMILIES[name]]
+    problem, uneven = (dm.CommonMechanism(mechanisms, basis=rows) for rows in (np.eye(2), UNEVEN))
+    least = dm.CommonMechanism(mechanisms, basis=np.eye(2), criterion="volume")
     best, other, volume = (fast.solve(stated, tol=TOLERANCE) for stated in (problem, uneven, least))
     back = np.linalg.inv(UNEVEN)
     minimal = max(
@@ -341,7 +341,7 @@ class Route:
 
 
 def compare_reuse(
-    workload: Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
+    workload: dm.Workload, targets: npt.ArrayLike, released: dm.LinearGaussianMechanism, tol: float = 1e-6
 ) -> tuple[Route, Route, Route]:
     """Meet a wish in three ways, each accurate enough, and say the total cost of each.
 

@@ -9,13 +9,13 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
+import dualmech as dm
 from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.instances.common import BRAZIL_TABLE, CENSUS_TABLE, CMN, HISRACE, RHO
 from dualmech.crosscheck.printing import Interval, print_lines, table, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, Show, Tasks, drawn, one_table
 from dualmech.studies.papers.common import census, decisions, examples
 from dualmech.studies.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE
-from dualmech.workloads.domain import Domain
 
 SAVED = (
     "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "
@@ -166,7 +166,7 @@ def _accuracies(half: Row, row: str) -> list[str]:
     return shown + ([yes_or_no(decisions.half_fits(half, row))] if half.judged else [])
 
 
-def _of_blocks(source: str, show: Show, rows: Tasks, domain: Domain, draw: Picture | None = None) -> Sheet:
+def _of_blocks(source: str, show: Show, rows: Tasks, domain: dm.Domain, draw: Picture | None = None) -> Sheet:
     """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
 
     def on_file(path: str) -> Tasks:

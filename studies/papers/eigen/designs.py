@@ -15,15 +15,12 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
+import dualmech as dm
 from dualmech import fast, linalg, workloads
 from dualmech.crosscheck.collection import DESIGNS, Shape
 from dualmech.crosscheck.printing import Interval
 from dualmech.crosscheck.sheet import Row
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import designs, strategies
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution
 from dualmech.studies import rivals
 from dualmech.studies.papers.eigen.instances import (
     CELLS,
@@ -38,12 +35,10 @@ from dualmech.studies.papers.eigen.instances import (
     shape_text,
 )
 from dualmech.validate import Array, Matrix
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 EIGEN_QUERIES = "eigen-queries"
 
-MORE_DESIGNS: dict[str, Callable[[Workload, Shape], Array]] = {
+MORE_DESIGNS: dict[str, Callable[[dm.Workload, Shape], Array]] = {
     "tree": lambda workload, shape: rivals.hierarchical_matrix(shape).toarray(),
     "queries": lambda workload, shape: workload.dense(),
     "root": lambda workload, shape: prefix_root(math.prod(shape)),
@@ -57,7 +52,7 @@ CLEAR = 1e-4
 """Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
 
 
-def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> Row:
+def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bool = False) -> Row:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
 
     Of each design, 'program' is the root of the optimum of Program 1, proven from both sides (the error of the
@@ -65,13 +60,10 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
     columns completed.
     """
     workload = build()
-    with without_warnings():
-        best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
-        interval = best.certificate.interval
-        makers = DESIGNS | (MORE_DESIGNS if every else {})
-        entries = tuple(
-            _weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items()
-        )
+    best = fast.solve(dm.TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
+    interval = best.certificate.interval
+    makers = DESIGNS | (MORE_DESIGNS if every else {})
+    entries = tuple(_weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items())
     named = {
         "eigen_queries": next(entry for entry in entries if entry.name == EIGEN_QUERIES),
         "best": min(entries, key=lambda entry: entry.completed),
@@ -79,8 +71,8 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
     return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
 
 
-def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Row:
-    answer = fast.solve(QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
+def _weigh_design(name: str, workload: dm.Workload, design: Array, optimum: Interval) -> Row:
+    answer = fast.solve(dm.QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
     program = root_errors(answer.certificate.interval, optimum)
     return Row(
         {"name": name, "program": program, "completed": completed_error(answer, optimum)},
@@ -88,20 +80,20 @@ def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interva
     )
 
 
-def completed_error(answer: Solution, optimum: Interval) -> Interval:
+def completed_error(answer: dm.Solution, optimum: Interval) -> Interval:
     """Return the root error of weighted design queries, columns completed, over a proven optimum of total variance."""
     total = completed_total(answer)
     return root_errors((total, total), optimum)
 
 
-def completed_total(answer: Solution) -> float:
+def completed_total(answer: dm.Solution) -> float:
     """Return the total variance of weighted design queries, columns completed, at squared cost 1.
 
     To complete the columns of A is to raise the diagonal of ``A'A`` to its largest entry. With a Cholesky factor R
     of the result, ``tr(W (A'A)⁻¹ W') = ‖R'⁻¹ W'‖²``, which takes a quarter of the time of least squares
     (`strategies.total_variance`); these take its place where the factor would lose digits.
     """
-    workload: Workload = answer.problem.workload
+    workload: dm.Workload = answer.problem.workload
     strategy = answer.problem.strategy(answer.primal)
     cost = strategy.T @ strategy
     largest = np.diagonal(cost).max()
@@ -133,15 +125,15 @@ def prefix_root(cells: int) -> Array:
     return np.asarray(np.tril(scipy.linalg.toeplitz(strategies.root_coefficients(cells))))
 
 
-def ranges_design(cells: int) -> Workload:
+def ranges_design(cells: int) -> dm.Workload:
     return workloads.from_gram(workloads.all_range_gram(cells))
 
 
-def two_way_marginals(shape: Shape) -> Workload:
+def two_way_marginals(shape: Shape) -> dm.Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
 
 
-def _permuted_workload(build: Callable[[], Workload]) -> Workload:
+def _permuted_workload(build: Callable[[], dm.Workload]) -> dm.Workload:
     return workloads.permuted(build(), SEED)
 
 
@@ -155,7 +147,7 @@ TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 """Gaps to which Program 1 is solved, relative, one after the other."""
 
 
-def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
+def solve_completion(name: str, build: Callable[[], dm.Workload]) -> Row:
     """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
 
     The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
@@ -170,16 +162,15 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     (True, True)
     """
     workload = build()
-    program = QueryWeighting(workload, designs.eigen_queries(workload))
+    program = dm.QueryWeighting(workload, designs.eigen_queries(workload))
     uniform = np.ones(workload.shape[1])
-    unit = TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
+    unit = dm.TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
     entries = [_completed(math.inf, gap, *_errors(workload, program, weights, unit))]
-    with without_warnings():
-        for tol in TOLERANCES:
-            answer = fast.solve(program, tol=tol)
-            entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
+    for tol in TOLERANCES:
+        answer = fast.solve(program, tol=tol)
+        entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
     return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
 
 
@@ -188,7 +179,7 @@ def _completed(target: float, proven: float, program: float, completed: float) -
     return Row(values, certified=proven <= target)
 
 
-def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
+def _errors(workload: dm.Workload, program: dm.QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
     """Return the root errors of weighted eigen-queries alone and completed."""
     completed = strategies.total_variance(strategies.completed(program.strategy(weights)), workload)
     return math.sqrt(program.strategy_error(weights) / unit), math.sqrt(completed / unit)
@@ -212,7 +203,7 @@ def completion_rows(quick: bool) -> list[Callable[[], Row]]:
 
 WEIGHT_TOLERANCE = 1e-6  # gap to which weights are solved
 
-Basis = Callable[[Workload], Matrix]
+Basis = Callable[[dm.Workload], Matrix]
 
 RANGE_BASES: dict[str, Basis] = {
     "wavelet": lambda workload: designs.haar_matrix((workload.shape[1],)),
@@ -244,7 +235,7 @@ def pure_rows(quick: bool) -> list[Callable[[], Row]]:
     ]
 
 
-def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]) -> Row:
+def solve_pure(name: str, build: Callable[[], dm.Workload], bases: dict[str, Basis]) -> Row:
     """Weight every basis for a workload.
 
     Of each, 'gain' is the root error at equal weights over that at the best, 'total' the least weighted sum of squares
@@ -257,8 +248,7 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
     ('AGREE', [1.034, 1.034])
     """
     begun, workload = time.perf_counter(), build()
-    with without_warnings():
-        answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
+    answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
     least = min(answer.objective for answer, _ in answers.values())
     parts = tuple(
         Row(
@@ -276,9 +266,9 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
     return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=parts)
 
 
-def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
+def _weighted(workload: dm.Workload, design: Matrix) -> tuple[dm.Solution, Interval]:
     """Return the best weights of a basis, and their gain over equal ones."""
-    problem = QueryWeighting(workload, design, privacy="pure")
+    problem = dm.QueryWeighting(workload, design, privacy="pure")
     answer = fast.solve(problem, tol=WEIGHT_TOLERANCE)
     equal = problem.feasible(np.ones(len(answer.primal)))
     plain = problem.certify(equal, answer.dual).objective
@@ -315,8 +305,8 @@ POWER = 1.8
 
 def solve_reductions(
     name: str,
-    build: Callable[[], Workload],
-    rival: tuple[str, Callable[[], LinearGaussianMechanism]],
+    build: Callable[[], dm.Workload],
+    rival: tuple[str, Callable[[], dm.LinearGaussianMechanism]],
     ways: tuple[Way, ...] = WAYS,
     tol: float = OPTIMUM_TOLERANCE,
 ) -> Row:
@@ -335,22 +325,21 @@ def solve_reductions(
     ('all ranges, 64', 1.009, True)
     """
     workload = build()
-    program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with without_warnings():
-        lower_only = math.isinf(tol)
-        if lower_only:
-            least = bound(program)
-            optimum = least, least
-        else:
-            optimum = fast.solve(TotalVariance(workload), tol=tol).certificate.interval
-        entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
+    program = dm.QueryWeighting(workload, designs.eigen_queries(workload))
+    lower_only = math.isinf(tol)
+    if lower_only:
+        least = bound(program)
+        optimum = least, least
+    else:
+        optimum = fast.solve(dm.TotalVariance(workload), tol=tol).certificate.interval
+    entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
     spent = float(rival[1]().variances(workload).sum())
     best = (rival[0], root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
     return Row({"name": name, "rival": best, "asked": tol}, gap - 1, gap - 1 <= tol, parts=entries)
 
 
-def bound(program: QueryWeighting) -> float:
+def bound(program: dm.QueryWeighting) -> float:
     """Return a lower bound on the total variance of every strategy, from the eigen-queries of its workload.
 
     It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that a step of its fixed point makes of
@@ -363,7 +352,7 @@ def bound(program: QueryWeighting) -> float:
     return float((norm - rounding) ** 2 / weights.sum())
 
 
-def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
+def _weigh_reduced(program: dm.QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
     shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the cells"}
     option = ", ".join(shown[key].format(value) for key, value in options.items())
     if "share" in options:

@@ -17,16 +17,13 @@ from functools import partial
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.collection import Shape
 from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance
 from dualmech.crosscheck.sheet import Row
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.variance import TotalVariance
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 # The printed numbers of the Eigen-Design paper, as texts, digits included; nothing is computed.
 #
@@ -95,7 +92,7 @@ class EigenInstance:
     label: str  # Which workload, with what was assumed
     shape: Shape  # Sizes of the attributes that the rivals know of
     # Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed
-    build: Callable[[], Workload]
+    build: Callable[[], dm.Workload]
     rivals: tuple[str, ...]  # Of the strategies to compare with the Eigen-Design
     # Marginal tables that Fourier and DataCube are made for; empty for all cells
     tables: tuple[tuple[str, ...], ...] = ()
@@ -109,7 +106,7 @@ class EigenInstance:
     def cells(self) -> int:
         return math.prod(self.shape)
 
-    def errors(self, name: str, workload: Workload) -> Interval:
+    def errors(self, name: str, workload: dm.Workload) -> Interval:
         """Return the least and the largest total variance of a rival over all orders, at squared privacy cost 1."""
         mechanism = self.rival(name)
         if not self.orders:
@@ -123,7 +120,7 @@ class EigenInstance:
             totals.append(float(np.vdot(spread, gram[np.ix_(order, order)])))
         return min(totals), max(totals)
 
-    def rival(self, name: str) -> LinearGaussianMechanism:
+    def rival(self, name: str) -> dm.LinearGaussianMechanism:
         cells = workloads.total(self.cells)
         if name == WAVELET:
             return rivals.wavelet(cells, 1.0, self.shape)
@@ -213,7 +210,7 @@ def _range_marginals(shape: Shape, ways: int) -> EigenInstance:
 
 
 def _predicates_of(
-    shape: Shape, label: str, build: Callable[[int], Workload], numbers: dict[str, str]
+    shape: Shape, label: str, build: Callable[[int], dm.Workload], numbers: dict[str, str]
 ) -> EigenInstance:
     named = f"{label}, {shape_text(shape)}"
     return EigenInstance(named, shape, partial(build, math.prod(shape)), (WAVELET, FOURIER), (), numbers)
@@ -224,16 +221,16 @@ def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> 
     return EigenInstance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
 
 
-def prefixes(cells: int) -> Workload:
+def prefixes(cells: int) -> dm.Workload:
     return workloads.from_gram(workloads.prefix_gram(cells))
 
 
-def _predicates(cells: int) -> Workload:
+def _predicates(cells: int) -> dm.Workload:
     """All 2^d predicates: a pair of cells is in a quarter of them, a cell in half; a common factor is left out."""
     return workloads.from_gram(np.ones((cells, cells)) + np.eye(cells))
 
 
-def _random_predicates(cells: int) -> Workload:
+def _random_predicates(cells: int) -> dm.Workload:
     """Random predicates, as many as make their number immaterial to two decimals; only their sums are kept."""
     rng, gram = np.random.default_rng(SEED), np.zeros((cells, cells))
     for _ in range(SAMPLED):
@@ -241,19 +238,19 @@ def _random_predicates(cells: int) -> Workload:
     return workloads.from_gram(gram)
 
 
-def _ranges_of(shape: Shape, ways: int) -> Workload:
+def _ranges_of(shape: Shape, ways: int) -> dm.Workload:
     return workloads.from_gram(workloads.range_marginals_gram(shape, ways=ways), shape)
 
 
-def all_ranges(shape: Shape) -> Workload:
+def all_ranges(shape: Shape) -> dm.Workload:
     return _ranges_of(shape, len(shape))
 
 
-def _random_ranges(shape: Shape) -> Workload:
+def _random_ranges(shape: Shape) -> dm.Workload:
     return workloads.random_range(shape, math.prod(shape), SEED)
 
 
-def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
+def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> dm.Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)
 
 
@@ -324,10 +321,9 @@ def solve(instance: EigenInstance) -> SolvedInstance:
     """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
     begun = time.perf_counter()
     workload = instance.build()
-    problem = TotalVariance(workload, geometry="dense")
-    with without_warnings():
-        solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
-        best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
+    problem = dm.TotalVariance(workload, geometry="dense")
+    solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
+    best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
     unit = bound, bound
     errors = {name: instance.errors(name, workload) for name in instance.rivals}

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.files.csv import check_separator, number
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.problems import strategies
 from dualmech.studies.papers.eigen.instances import (
     CELLS,
@@ -37,8 +37,6 @@ from dualmech.studies.papers.eigen.instances import (
     shape_text,
 )
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}
 """Fields of the Adult table that are counted, and the number of their codes, which start at 0."""
@@ -110,10 +108,9 @@ def rows(counts: Array) -> list[Callable[[], Row]]:
 def solve(instance: EigenInstance, counts: Array) -> Row:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    with without_warnings():
-        design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
-        scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
-        plain = design(bound_tol=None)
+    design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
+    scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
+    plain = design(bound_tol=None)
     error = partial(relative_error, workload, counts)
     return compared(instance, scaled, plain, error, error)
 
@@ -122,8 +119,8 @@ def compared(
     instance: EigenInstance,
     scaled: fast.EigenDesign,
     plain: fast.EigenDesign,
-    own_error: Callable[[LinearGaussianMechanism], float],
-    rival_error: Callable[[LinearGaussianMechanism], float],
+    own_error: Callable[[dm.LinearGaussianMechanism], float],
+    rival_error: Callable[[dm.LinearGaussianMechanism], float],
 ) -> Row:
     """Return mean relative errors over the error of the Eigen-Design made for them.
 
@@ -141,7 +138,7 @@ def compared(
     return Row(values, scaled.certificate.gap, certified)
 
 
-def relative_error(workload: Workload, counts: Array, mechanism: LinearGaussianMechanism) -> float:
+def relative_error(workload: dm.Workload, counts: Array, mechanism: dm.LinearGaussianMechanism) -> float:
     """Return the mean over queries of the expected relative error, ``√(2/π) s / max(answer, SANITY · records)``."""
     answers = np.maximum(np.abs(workload.apply(counts)), SANITY * counts.sum())
     return float(np.mean(np.sqrt(2 / np.pi * mechanism.variances(workload)) / answers))
@@ -187,12 +184,11 @@ def line_ranges(counts: Array, permuted: bool = False) -> Row:
     printed = RELATIVE["1D Range, permuted"] if permuted else {}
     instance = EigenInstance(label, (cells,), ranges, ORDERED, printed=printed)
     everywhere = workloads.identity(cells)
-    with without_warnings():
-        design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
-        scaled = design(_unit_ranges(cells), bound_tol=OPTIMUM_TOLERANCE)
-        plain = design(ranges(), bound_tol=None)
+    design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
+    scaled = design(_unit_ranges(cells), bound_tol=OPTIMUM_TOLERANCE)
+    plain = design(ranges(), bound_tol=None)
 
-    def error(along: npt.NDArray[np.int64], mechanism: LinearGaussianMechanism) -> float:
+    def error(along: npt.NDArray[np.int64], mechanism: dm.LinearGaussianMechanism) -> float:
         spread = mechanism.covariance(everywhere)[np.ix_(along, along)]
         return range_error(spread, counts[order])
 
@@ -218,7 +214,7 @@ def range_error(covariance: Array, counts: Array) -> float:
     return float(np.mean(np.sqrt(2 / np.pi) * deviations / np.maximum(answers[last] - answers[first], least)))
 
 
-def _unit_ranges(cells: int) -> Workload:
+def _unit_ranges(cells: int) -> dm.Workload:
     """Return a workload with the Gram matrix of all ranges at unit norm.
 
     Cells a ≤ b are together in the ranges from i ≤ a to j ≥ b, each of weight ``1 / (j - i + 1)``: of one i these add
@@ -231,9 +227,9 @@ def _unit_ranges(cells: int) -> Workload:
     return workloads.from_gram(upper + np.triu(upper, 1).T)
 
 
-def _range_marginals(ways: int) -> Callable[[], Workload]:
+def _range_marginals(ways: int) -> Callable[[], dm.Workload]:
     return partial(workloads.range_marginals, FOUR, ways=ways)
 
 
-def _predicates() -> Workload:
+def _predicates() -> dm.Workload:
     return workloads.predicates(CELLS, PREDICATES, SEED)

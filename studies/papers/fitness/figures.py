@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import accounting, validate, workloads
 from dualmech.crosscheck.instances.fitness import FitnessInstance
 from dualmech.crosscheck.printing import COLOURS
@@ -22,7 +23,6 @@ from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.studies.papers.fitness import ratios
 from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
-from dualmech.workloads.base import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,7 +187,7 @@ def held_point(
     return Row(values, reading.gap, reading.certified, sound=inside)
 
 
-def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:
+def _with_total(cells: int, total_target: int) -> tuple[dm.Workload, np.ndarray]:
     return workloads.identity_total(cells), np.append(np.ones(cells), total_target)
 
 

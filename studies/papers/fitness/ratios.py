@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.certificate import Certificate
 from dualmech.crosscheck.agreement import TOLERANCES
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import (
@@ -33,13 +33,9 @@ from dualmech.crosscheck.printing import (
 )
 from dualmech.crosscheck.sheet import Row
 from dualmech.crosscheck.table2 import MOST_STEPS, PublishedRun, answers_of, run_published
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 COST_TOLERANCE = 1e-6  # gap to which every optimum of fitness for use is solved
 
@@ -89,16 +85,15 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with without_warnings():
-        optimum = fast.solve(FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
-        spent = optimum.objective * optimum.mechanism.variances(workload).sum()
-        family = _TotalVarianceFamily(workload, goals)
-        values = _closed_forms(workload, goals) | {name: family.value(p) for name, p in CA_WEIGHTINGS.items()}
-        coded, words = {}, {}
-        if variants and workload.shape[1] <= MOST_RIDGED_CELLS:
-            coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
-        if variants and not family.uniform:
-            words = {name: family.value(p) for name, p in WORDS.items()}
+    optimum = fast.solve(dm.FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
+    spent = optimum.objective * optimum.mechanism.variances(workload).sum()
+    family = _TotalVarianceFamily(workload, goals)
+    values = _closed_forms(workload, goals) | {name: family.value(p) for name, p in CA_WEIGHTINGS.items()}
+    coded, words = {}, {}
+    if variants and workload.shape[1] <= MOST_RIDGED_CELLS:
+        coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
+    if variants and not family.uniform:
+        words = {name: family.value(p) for name, p in WORDS.items()}
     return SolvedRatios(
         instance.label,
         workload.shape,
@@ -114,7 +109,7 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     )
 
 
-def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
+def _closed_forms(workload: dm.Workload, targets: Array) -> dict[str, Interval]:
     """Return the values of the mechanisms that nothing is optimised in.
 
     GM is the Gaussian mechanism: independent noise on every answer, in proportion to its target, nothing made
@@ -124,7 +119,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
-    weighted = Workload(workload.matrix / np.sqrt(targets)[:, None])
+    weighted = dm.Workload(workload.matrix / np.sqrt(targets)[:, None])
     largest["GM"] = rivals.raw_gaussian_variance(weighted, 1.0)
     return {name: with_allowance(value, ROUNDING) for name, value in largest.items()}
 
@@ -132,7 +127,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
 class _TotalVarianceFamily:
     """Mechanisms of least weighted total variance for one workload; each is solved once."""
 
-    def __init__(self, workload: Workload, targets: Array) -> None:
+    def __init__(self, workload: dm.Workload, targets: Array) -> None:
         self.workload, self.targets = workload, targets
         self.uniform = bool(np.all(targets == targets[0]))
         self.certified, self.least_total = True, 0.0
@@ -147,7 +142,7 @@ class _TotalVarianceFamily:
 
     def _solve(self, power: float, ridge: float) -> Interval:
         weights = self.targets**-power
-        plain = TotalVariance(self.workload, weights, geometry="dense")
+        plain = dm.TotalVariance(self.workload, weights, geometry="dense")
         problem = _ridged_problem(self.workload, weights, ridge) if ridge else plain
         answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
         variances = answer.mechanism.variances(self.workload)
@@ -157,15 +152,15 @@ class _TotalVarianceFamily:
         return _largest_ratio(variances, self.targets, weights, answer.certificate)
 
 
-def _ridged_problem(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
+def _ridged_problem(workload: dm.Workload, weights: Array, ridge: float) -> dm.TotalVariance:
     """Return the problem with `ridge` times the mean diagonal of the Gram matrix added to its diagonal."""
     cells = workload.shape[1]
     scaled = workload.dense() * np.sqrt(weights)[:, None]
     extra = np.sqrt(ridge * (scaled**2).sum() / cells)
-    return TotalVariance(Workload(np.vstack([scaled, extra * np.eye(cells)])))
+    return dm.TotalVariance(dm.Workload(np.vstack([scaled, extra * np.eye(cells)])))
 
 
-def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate: Certificate) -> Interval:
+def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate: dm.Certificate) -> Interval:
     """Return ``max_j variance_j / target_j`` at the optimum, as far as the gap g of a point near it tells.
 
     With s_j a query's share of the weighted total, its variance differs from that at the optimum by at most
@@ -202,12 +197,11 @@ def race(size: int, limit: float) -> Row:
 
     The first two end by the paper's own rule, which proves nothing, or at `limit` seconds.
     """
-    problem = FitnessForUse(workloads.prefix(size), targets=1.0)
+    problem = dm.FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
-    with without_warnings():
-        for method in ("softmax_gradient", "softmax_newton"):
-            answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
-        answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
+    for method in ("softmax_gradient", "softmax_newton"):
+        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
+    answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
     return raced(size, limit, answers_of(answers))
 
 

@@ -15,12 +15,11 @@ from functools import partial
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.sheet import Row
 from dualmech.geometry import local
 from dualmech.mechanisms.local import NORMALISED_VARIANCE
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.progress import Status
 from dualmech.studies import rivals
 from dualmech.studies.papers.local.instances import (
     ALL_RIVALS,
@@ -34,7 +33,6 @@ from dualmech.studies.papers.local.instances import (
     LocalInstance,
 )
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
@@ -94,7 +92,7 @@ def solve(
     where all types are equally many.
     """
     workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
-    problem = LocalStrategy(workload, epsilon)
+    problem = dm.LocalStrategy(workload, epsilon)
     squares = float((problem.root**2).sum())
     nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
     trace = local.trace_bound(problem.root, epsilon)
@@ -135,21 +133,20 @@ class _Found:
     capped: bool
 
 
-def _search(problem: LocalStrategy, limit: float | None) -> _Found:
+def _search(problem: dm.LocalStrategy, limit: float | None) -> _Found:
     size = problem.user_types
     exact, few = size <= EXACT_SIZE, size <= HEURISTIC_SIZE
     tol = EXACT_TOLERANCE if exact else HEURISTIC_TOLERANCE
     seconds = limit or (SECONDS if few else LARGE_SECONDS)
-    with without_warnings():
-        mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
-        bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / size], [mean.gap]
-        if exact:
-            worst = fast.solve(LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
-            bounds.append(worst.lower_bound)
-            gaps.append(worst.gap)
+    mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
+    bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / size], [mean.gap]
+    if exact:
+        worst = fast.solve(dm.LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
+        bounds.append(worst.lower_bound)
+        gaps.append(worst.gap)
     evaluated = local.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
     assert evaluated is not None  # what the judge has evaluated before
-    capped = mean.status is Status.STEPS_EXHAUSTED
+    capped = mean.status is dm.Status.STEPS_EXHAUSTED
     tolerance = tol if few and limit is None else np.inf
     return _Found(evaluated.variances, max(bounds), max(gaps), tolerance, capped)
 
@@ -211,10 +208,9 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
     least possible, relative and proven.
     """
     workload, begun = instance.build(), time.perf_counter()
-    problem = LocalStrategy(workload, epsilon)
-    with without_warnings():
-        mean = fast.solve(problem, tol=TOLERANCE)
-        worst = fast.solve(LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
+    problem = dm.LocalStrategy(workload, epsilon)
+    mean = fast.solve(problem, tol=TOLERANCE)
+    worst = fast.solve(dm.LocalStrategy(workload, epsilon, criterion="worst"), tol=TOLERANCE)
     seconds = time.perf_counter() - begun
     mechanism = problem.mechanism(mean.primal)
     average, largest = mechanism.average_variance(), mechanism.worst_variance()
@@ -262,7 +258,7 @@ def solve_histograms(size: int, epsilon: float) -> Row:
     histogram = workloads.identity(size)
     best = rivals.subset_selection(size, epsilon)
     users = best.sample_complexity(histogram)
-    problem = LocalStrategy(histogram, epsilon)
+    problem = dm.LocalStrategy(histogram, epsilon)
     if size <= LISTED:
         strategy = best.with_listed_sets().strategy
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap

@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.local import LocalMechanism
-from dualmech.problems.local.estimate import NonnegativeEstimate
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.progress import Progress
 from dualmech.studies import rivals
 from dualmech.studies.papers.local.instances import (
     ALL_RANGE,
@@ -31,8 +28,6 @@ from dualmech.studies.papers.local.instances import (
 )
 from dualmech.studies.rivals import LocalRival
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-6
 
@@ -66,13 +61,12 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     'variances' are, as the objectives, of the average variance, L less the workload's squares; 'median' is the time of
     the median start, of all methods.
     """
-    problem = LocalStrategy(instance.build(), epsilon)
+    problem = dm.LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with without_warnings():
-        best = fast.solve(problem, tol=TOLERANCE)
-        runs_by_method = {
-            method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
-        }
+    best = fast.solve(problem, tol=TOLERANCE)
+    runs_by_method = {
+        method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
+    }
     return descended(
         {method: tuple(run.objective / best.objective for run in runs) for method, runs in runs_by_method.items()},
         best.gap,
@@ -104,14 +98,13 @@ def time_steps(size: int) -> Row:
     `STEPS` are timed one by one; the medians, by the clock and by the processor, are of the first ones of the search
     for a step length.
     """
-    problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
+    problem = dm.LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
-    def note(news: Progress) -> None:
+    def note(news: dm.Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with without_warnings():
-        fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
+    fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
     wall, processor = (median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1))
     return Row({"size": size, "seconds": wall, "processor": processor})
 
@@ -159,16 +152,15 @@ def random_is_better(row: Row) -> bool:
 
 def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     """Descend from every fixed mechanism and from some random strategies, and solve for the optimum."""
-    problem = LocalStrategy(instance.build(), epsilon)
+    problem = dm.LocalStrategy(instance.build(), epsilon)
     before, after = {}, {}
-    with without_warnings():
-        best = fast.solve(problem, tol=TOLERANCE)
-        for name in STARTS:
-            rival: Any = instance.rival(name, epsilon)
-            descent = fast.solve(problem, method="gradient", start=rival.strategy)
-            before[name] = rival.objective(problem.workload) / best.objective
-            after[name] = descent.objective / best.objective
-        random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
+    best = fast.solve(problem, tol=TOLERANCE)
+    for name in STARTS:
+        rival: Any = instance.rival(name, epsilon)
+        descent = fast.solve(problem, method="gradient", start=rival.strategy)
+        before[name] = rival.objective(problem.workload) / best.objective
+        after[name] = descent.objective / best.objective
+    random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
     ends = tuple(objective / best.objective for objective in random)
     names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
     return begun(before, after, ends, best.gap, **names)
@@ -203,7 +195,7 @@ SECONDS, QUICK_SECONDS = 30.0, 1.0  # time for a strategy
 
 OPTIMISED = "optimised"  # the mechanism of the paper's figure
 
-CONSISTENCY_WORKLOADS: dict[str, Callable[[int], Workload]] = {
+CONSISTENCY_WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
     HISTOGRAM: workloads.identity,
     PREFIX: workloads.prefix,
     ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
@@ -242,7 +234,7 @@ def read_histogram(path: str) -> Array:
     return counts
 
 
-def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
+def _best_fixed(workload: dm.Workload) -> tuple[str, LocalRival]:
     """Return the better of two fixed mechanisms for any number of user types."""
     size = workload.shape[1]
     tried: dict[str, LocalRival] = {
@@ -253,12 +245,11 @@ def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
     return best, tried[best]
 
 
-def _optimise(workload: Workload, seconds: float) -> LocalMechanism:
+def _optimise(workload: dm.Workload, seconds: float) -> dm.LocalMechanism:
     """Return the mechanism of the best strategy on average that is found in time."""
-    with without_warnings():
-        mechanism: LocalMechanism = fast.solve(
-            LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
-        ).mechanism
+    mechanism: dm.LocalMechanism = fast.solve(
+        dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
+    ).mechanism
     return mechanism
 
 
@@ -288,8 +279,7 @@ def solve_consistency(
         answers = best.simulate(x, generator) if optimised else workload.apply(fixed.simulate(x, generator))
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
-            with without_warnings():
-                solution = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
+            solution = fast.solve(dm.NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
             gap = max(gap, solution.gap)
             errors[column] += float(((workload.apply(solution.primal) - truth) ** 2).sum()) / unit
     stated = float(x @ variances) / (queries * users**2)

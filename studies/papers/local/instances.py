@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import dualmech as dm
 from dualmech import workloads
 from dualmech.studies import rivals
 from dualmech.studies.rivals import LocalRival
-from dualmech.workloads.base import Workload
 
 LDP = "McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020"
 
@@ -55,7 +55,7 @@ class LocalInstance:
         counts = {ALL_RANGE: self.size * (self.size + 1) // 2, ALL_MARGINALS: 3**bits, THREE_WAY: three_way}
         return counts.get(self.name, self.size)
 
-    def build(self) -> Workload:
+    def build(self) -> dm.Workload:
         """Return the workload, or one with the same Gram matrix.
 
         Examples
@@ -82,12 +82,12 @@ def _binary(size: int) -> list[int]:
     return [2] * (size.bit_length() - 1)
 
 
-def _all_marginals(size: int) -> Workload:
+def _all_marginals(size: int) -> dm.Workload:
     shape = _binary(size)
     return workloads.marginals(shape, ways=range(len(shape) + 1))
 
 
-WORKLOADS: dict[str, Callable[[int], Workload]] = {
+WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
     HISTOGRAM: workloads.identity,
     PREFIX: workloads.prefix,
     ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
@@ -98,7 +98,7 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 """The six workloads of section 6.1; marginals and parities are over binary attributes."""
 
 
-def _best_hadamard(workload: Workload, epsilon: float) -> LocalRival:
+def _best_hadamard(workload: dm.Workload, epsilon: float) -> LocalRival:
     size = workload.shape[1]
     tried = [rivals.hadamard_response(size, epsilon, 1 << power) for power in range(size.bit_length())]
     return min(tried, key=lambda rival: float(rival.user_variances(workload).max()))
