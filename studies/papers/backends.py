@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from rich.console import Console
 
 import dualmech as dm
-from dualmech import fast, linalg, workloads
-from dualmech.certificate import FEASIBLE
+from dualmech import fast, reference, workloads
 from dualmech.crosscheck import collection, library, sdpa
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import BackendError
-from dualmech.problems.base import AnyProblem
+from dualmech.reference import conic
 from dualmech.validate import Array
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
@@ -32,6 +30,8 @@ from dualmech.validate import Array
 MOST_CELLS, QUICK_CELLS = 16, 4
 TOLERANCE = 1e-12  # gap to prove: far below the tolerance of any backend
 TIGHT = 1e-10  # the tightest tolerance that every backend gets, or the least that it takes
+
+FEASIBLE = 1e-9  # excess up to which a raw point breaks no constraint
 
 OWN_SIZES = 1e-6, 1e6
 """Optima in this range are of ordinary size: outside of it absolute tolerances mean nothing."""
@@ -71,48 +71,36 @@ class Claim:
         return abs(self.error) * self.lower > tolerance * (1 + self.upper)
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
-    name: str
-    version: str
-    tolerance: float  # as it says itself; NaN where that is not known
-    tight: bool
-    claims: tuple[Claim, ...]
+def summary(claims: Sequence[Claim], tolerance: float) -> dict[str, object]:
+    """Return how many claims a backend makes, and how many of those of optimality are how far off.
 
-    @property
-    def optimal(self) -> tuple[Claim, ...]:
-        return tuple(claim for claim in self.claims if claim.optimal)
-
-    @property
-    def below(self) -> tuple[Claim, ...]:
-        return tuple(claim for claim in self.optimal if claim.error < 0)
-
-    @property
-    def above(self) -> tuple[Claim, ...]:
-        """Claims of optimality above the proven interval."""
-        return tuple(claim for claim in self.optimal if claim.error > 0)
-
-    @property
-    def infeasible(self) -> tuple[Claim, ...]:
-        """Claims of optimality whose point breaks a constraint, or does not have the value."""
-        return tuple(claim for claim in self.optimal if claim.excess > FEASIBLE)
-
-    def beyond(self, claims: tuple[Claim, ...]) -> int:
-        """Return how many claims are farther off than its own tolerance allows."""
-        return sum(claim.beyond(self.tolerance) for claim in claims)
-
-    def count(self, *statuses: str) -> int:
-        return sum(claim.status in statuses for claim in self.claims)
-
-    @property
-    def errors(self) -> list[float]:
-        return [claim.error for claim in self.optimal] or [0.0]
+    An infeasible claim is one of optimality whose point breaks a constraint, or does not have the value; those beyond
+    are farther off than the backend's own tolerance allows.
+    """
+    statuses = [claim.status for claim in claims]
+    optimal = [claim for claim in claims if claim.optimal]
+    below, above = [claim for claim in optimal if claim.error < 0], [claim for claim in optimal if claim.error > 0]
+    errors = [claim.error for claim in optimal] or [0.0]
+    return {
+        "problems": len(claims),
+        "optimal": len(optimal),
+        "reserved": statuses.count(INACCURATE),
+        "none": sum(status not in ANSWERS for status in statuses),
+        "impossible": sum(status in IMPOSSIBLE for status in statuses),
+        "below": len(below),
+        "below_beyond": sum(claim.beyond(tolerance) for claim in below),
+        "above": len(above),
+        "above_beyond": sum(claim.beyond(tolerance) for claim in above),
+        "lowest": min(errors),
+        "highest": max(errors),
+        "infeasible": sum(claim.excess > FEASIBLE for claim in optimal),
+        "excess": max([0.0, *(claim.excess for claim in optimal)]),
+        "seconds": sum(claim.seconds for claim in claims),
+    }
 
 
 def backends() -> dict[str, str]:
     """Return the installed backends that take semidefinite programs, with their versions, each once."""
-    from dualmech import reference
-
     able = reference.backends.installed()
     return {name: version for name, version in able.items() if name not in OTHERS_UNDER_ANOTHER_NAME}
 
@@ -128,19 +116,16 @@ def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
 
 def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Row:
     """Return a backend's claims on the small problems, each posed in its own units as the paper writes it."""
-    from dualmech import reference
-
     known = reference.backends.ACCURACY.get(name)
     options = reference.backends.at_tolerance(name, TIGHT) if tight and known else {}
     tolerance = np.nan if known is None else max(options.values(), default=known.default)
     claimed = tuple(claim(problem, name, options) for problem in small(cells, ordinary))
     widest = max(item.upper / item.lower - 1 for item in claimed)
-    return Row({"backend": Backend(name, version, tolerance, tight, claimed)}, widest)
+    values = {"backend": f"{name} {version}", "tolerance": tolerance, "claims": claimed}
+    return Row(values | summary(claimed, tolerance), widest)
 
 
 def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
-    from dualmech import reference
-
     problem = library.problems()[problem_name]()
     program = reference.formulate(problem)
     began = time.perf_counter()
@@ -166,8 +151,6 @@ def at_extreme_scale(problem_name: str) -> Row:
 
     'proven' is the gap of the latter, NaN where the backend failed.
     """
-    from dualmech import reference
-
     parts = []
     for backend in backends():
         outcome = claim(problem_name, backend, {})
@@ -182,7 +165,7 @@ def at_extreme_scale(problem_name: str) -> Row:
     return Row({"problem": problem_name}, float(np.nanmax([part.proven for part in parts])), parts=tuple(parts))
 
 
-def excess(problem: AnyProblem, program: Any, value: float) -> float:
+def excess(problem: Any, program: Any, value: float) -> float:
     """Return the largest relative excess of a solved program's point over a constraint, or over the value claimed."""
     measured = EXCESS.get(type(problem))
     if measured is None or any(variable.value is None for variable in program.variables()):
@@ -201,8 +184,10 @@ def _excess_of_targets(problem: dm.FitnessForUse, program: Any, value: float) ->
 
 
 def _excess_of_cost(problem: dm.TotalVariance, program: Any, value: float) -> float:
-    unmoved, factor = problem.geometry.unmoved, linalg.cholesky(program.var_dict["X"].value)
-    if factor is None:
+    unmoved = problem.geometry.unmoved
+    try:
+        factor = np.linalg.cholesky(program.var_dict["X"].value).T
+    except np.linalg.LinAlgError:
         return np.inf
     lift: Array = scipy.linalg.null_space(unmoved) if len(unmoved) else np.eye(len(factor))
     half = scipy.linalg.solve_triangular(factor, lift.T, trans="T", check_finite=False)
@@ -261,7 +246,7 @@ def dependent_rows() -> dm.CommonMechanism:
     return dm.CommonMechanism(mechanisms)
 
 
-STATED: dict[str, Callable[[], AnyProblem]] = {
+STATED: dict[str, Callable[[], Any]] = {
     "common-dependent-rows": dependent_rows,
     "participation-8": participation,
 }
@@ -287,9 +272,6 @@ def stated(name: str) -> tuple[Any, float, float]:
 
 def file_claims(name: str) -> Row:
     """Return what every backend says of a problem's file, at its default tolerance and at a tight one."""
-    from dualmech import reference
-    from dualmech.reference import conic
-
     problem, lower, upper = stated(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.dat-s"
@@ -348,22 +330,12 @@ WORDS = {OPTIMAL: "optimal", INACCURATE: "inaccurate"}
 
 
 COLUMNS: Columns = (
-    ("backend", "{backend.name} {backend.version}"),
-    ("tolerance", "{backend.tolerance:.0e}"),
-    ("problems", lambda row: str(len(row.backend.claims))),
-    ("optimal", lambda row: str(len(row.backend.optimal))),
-    ("reserved", lambda row: str(row.backend.count(INACCURATE))),
-    ("none", lambda row: str(row.backend.count(*{claim.status for claim in row.backend.claims} - ANSWERS))),
-    ("impossible", lambda row: str(row.backend.count(*IMPOSSIBLE))),
-    ("below", lambda row: str(len(row.backend.below))),
-    ("below, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.below))),
-    ("above", lambda row: str(len(row.backend.above))),
-    ("above, beyond tolerance", lambda row: str(row.backend.beyond(row.backend.above))),
-    ("lowest", lambda row: f"{min(row.backend.errors):.1e}"),
-    ("highest", lambda row: f"{max(row.backend.errors):.1e}"),
-    ("infeasible", lambda row: str(len(row.backend.infeasible))),
-    ("worst excess", lambda row: f"{max([0.0, *(claim.excess for claim in row.backend.optimal)]):.1e}"),
-    ("seconds", lambda row: f"{sum(claim.seconds for claim in row.backend.claims):.2g}"),
+    *(("backend", "{backend}"), ("tolerance", "{tolerance:.0e}"), ("problems", "{problems}")),
+    *(("optimal", "{optimal}"), ("reserved", "{reserved}"), ("none", "{none}"), ("impossible", "{impossible}")),
+    *(("below", "{below}"), ("below, beyond tolerance", "{below_beyond}")),
+    *(("above", "{above}"), ("above, beyond tolerance", "{above_beyond}")),
+    *(("lowest", "{lowest:.1e}"), ("highest", "{highest:.1e}")),
+    *(("infeasible", "{infeasible}"), ("worst excess", "{excess:.1e}"), ("seconds", "{seconds:.2g}")),
 )
 
 SCALES_COLUMNS: Columns = (
@@ -383,10 +355,8 @@ def _tasks(quick: bool) -> list[Callable[[], Row]]:
     ]
 
 
-def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    listed = [*rows]
-    widest = [f"Widest proven interval: {max(row.gap for row in listed):.1e}, relative."] if listed else []
-    out.print(drawn(title, COLUMNS, listed, notes=[LEGEND, *widest]))
+def _widest(rows: Sequence[Row]) -> str:
+    return f"Widest proven interval: {max(row.gap for row in rows):.1e}, relative." if rows else ""
 
 
 def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
@@ -394,30 +364,33 @@ def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
     return [partial(at_extreme_scale, name) for name in names[: 2 if quick else None]]
 
 
-def _show_scales(out: Console, title: str, rows: Iterator[Row]) -> None:
-    parts = [part for row in rows for part in row.parts]
-    words = ("problem", "backend", "says")
-    out.print(drawn(title, SCALES_COLUMNS, parts, words=words, notes=[SCALES_LEGEND]))
-
-
 def _file_tasks(quick: bool) -> list[Callable[[], Row]]:
     names = [*FILES, *(f"refinement-stage-{number}" for number in range(1, STAGES + 1)), *STATED]
     return [partial(file_claims, name) for name in (names[:1] if quick else names)]
 
 
-def _show_files(out: Console, title: str, rows: Iterator[Row]) -> None:
+def _file_columns(rows: Sequence[Row]) -> Columns:
     names = [label(backend, tight) for backend in backends() for tight in (False, True)]
-    columns: list[tuple[str, str | Callable[[Row], str]]] = [
+    return (
         ("problem", "{problem}"),
         ("variables", "{variables}"),
         ("width", "{width:.0e}"),
         *((name, lambda row, name=name: _distance(getattr(row, name))) for name in names),
-    ]
-    out.print(drawn(title, tuple(columns), [*rows], words=("problem",), notes=[FILES_LEGEND]))
+    )
 
 
 SHEETS = {
-    "claims": Sheet("what general solvers call optimal, before the proof", _tasks, _show),
-    "files": Sheet("programs written as SDPA files, read back and solved", _file_tasks, _show_files),
-    "scales": Sheet("problems in units far from 1", _scale_tasks, _show_scales),
+    "claims": Sheet(
+        "what general solvers call optimal, before the proof", _tasks, one_table(COLUMNS, _widest, notes=[LEGEND])
+    ),
+    "files": Sheet(
+        "programs written as SDPA files, read back and solved",
+        _file_tasks,
+        one_table(_file_columns, notes=[FILES_LEGEND]),
+    ),
+    "scales": Sheet(
+        "problems in units far from 1",
+        _scale_tasks,
+        one_table(SCALES_COLUMNS, parts=True, words=("problem", "backend", "says"), notes=[SCALES_LEGEND]),
+    ),
 }

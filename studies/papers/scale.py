@@ -14,7 +14,6 @@ from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, reference, workloads
-from dualmech.crosscheck.agreement import VERDICTS, meet
 from dualmech.crosscheck.instances.tables import (
     PUBLISHED,
     MarginalsCase,
@@ -27,10 +26,8 @@ from dualmech.crosscheck.instances.tables import (
 )
 from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance
 from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, drawn, one_table
-from dualmech.geometry.split import Split
-from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
+from dualmech.studies.papers.verdicts import Evidence, verdict
 from dualmech.validate import Array
-from dualmech.workloads import census
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +40,12 @@ DENSE = "dense"  # the solver that knows nothing of marginals
 
 
 def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
-    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
+    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer.
+
+    'plain' is the squared privacy cost of independent noise of the target's variance on every query, 'consistent' the
+    same where the answers are made consistent, and the noise raised until a target is met exactly; seconds are from
+    the tables to the first certificate, the search for structure included.
+    """
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
@@ -52,8 +54,10 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
     answers = [best, *(_other(problem, name) for name in others)]
     plain = float((1 / problem.targets).sum())
     noisy = dm.BlockMechanism.of_tables(tables, problem.targets)
+    slack = float((noisy.variances(tables) / problem.targets).max())
     queries, cells = problem.workload.shape
     values = {
+        **{"best": best, "plain": plain, "consistent": plain * slack, "seconds": seconds},
         "label": case.label + (", random targets" if case.random and "random" not in case.label else ""),
         "cells": float(cells),
         "tables": len(problem.targets),
@@ -61,22 +65,7 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
         "subspaces": len(tables.lattice.axes),
         "others": f" ({', '.join(others)})" if others else "",
     }
-    slack = float((noisy.variances(tables) / problem.targets).max())
-    return with_plain_noise(answers, values, plain, plain * slack, seconds)
-
-
-def with_plain_noise(
-    answers: Sequence[dm.Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
-) -> Row:
-    """Return a row of answers to one problem, the first in question, and to plain noise.
-
-    - `plain`: squared privacy cost of independent noise of the target's variance on every query;
-    - `consistent`: the same where the answers are made consistent, and the noise raised until a target is met
-      exactly;
-    - `seconds`: from the tables to the first certificate, the search for structure included.
-    """
-    figures = {"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds}
-    return Row.compared({**values, **figures}, answers[0].gap, meet(answers).outcome)
+    return Row.of_answers(values, answers)
 
 
 def _other(problem: dm.FitnessForUse, name: str) -> dm.Solution:
@@ -104,11 +93,11 @@ class TablesCase:
 
     def problem(self) -> dm.FitnessForUse:
         tables = self.build()
-        return dm.FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
+        return dm.FitnessForUse(tables, workloads.census.per_table(tables, self.targets) if self.targets else 1.0)
 
 
 def solve_census(case: TablesCase) -> Row:
-    """Solve a case by symmetry, and by the dense solver where that can follow.
+    """Solve a case by symmetry, and by the dense solver where that can follow; values as in `solve_marginals`.
 
     Examples
     --------
@@ -124,7 +113,11 @@ def solve_census(case: TablesCase) -> Row:
         answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
     lines, cells = problem.workload.shape
     geometry = problem.geometry
+    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
+    plain = noisy.squared_privacy_cost
+    consistent = plain * geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
     values = {
+        **{"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds},
         "label": case.label,
         "targets": ", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
         "cells": cells,
@@ -133,10 +126,7 @@ def solve_census(case: TablesCase) -> Row:
         "rank": geometry.rank,  # of the largest covariance
         "dense": case.dense,
     }
-    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
-    plain = noisy.squared_privacy_cost
-    slack = geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
-    return with_plain_noise(answers, values, plain, plain * slack, seconds)
+    return Row.of_answers(values, answers)
 
 
 def on_matrix(problem: dm.FitnessForUse) -> dm.FitnessForUse:
@@ -238,18 +228,21 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
     return Row(values, parts=tuple(entries))
 
 
-def _printed_error(
-    queries: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
-) -> Row:
+def _printed_error(queries: str, printed: str, again: Interval, least: Interval, **values: object) -> Row:
     """Return the printed value of one error, the same computed here and the least error of any noise.
 
     - `queries`: a key of `WAYS`;
-    - `rival`: the printed error of HDMM;
-    - `least`: proven from below, and found;
-    - `largest`: the least largest variance of a query, proven, where it is computed.
+    - `least`: proven from below, and found.
     """
-    values: dict[str, object] = {"asked": queries, "printed": printed, "rival": rival, "again": again, "least": least}
-    values |= {"middle": sum(again) / 2, "largest": largest, "bound": f"{largest[0]:.4f}" if largest else ""}
+    values = {
+        "rival": NONE,
+        "bound": "",
+        "asked": queries,
+        "printed": printed,
+        "again": again,
+        "least": least,
+        **values,
+    }
     return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
 
 
@@ -262,7 +255,8 @@ def of_marginals(name: str) -> Row:
         low, high = fast.solve(dm.TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
         largest = fast.solve(dm.FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
-        entries.append(_printed_error(query_name, printed, error, error, largest=largest))
+        bound = f"{largest[0]:.4f}"
+        entries.append(_printed_error(query_name, printed, error, error, largest=largest, bound=bound))
     return of_data_set(f"{name}, marginals", entries)
 
 
@@ -272,12 +266,12 @@ def of_prefixes(name: str) -> Row:
     for position, (query_name, ways) in enumerate(WAYS.items()):
         domain = published(name)
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
-        split = Split(workloads.query_tables(domain, queries, ways=ways))
+        split: Any = dm.TotalVariance(workloads.query_tables(domain, queries, ways=ways), geometry="split").geometry
         errors = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
         proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
         least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(errors))
         again = with_allowance(errors[0], EARLY)
-        entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, HDMM[name][position]))
+        entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, rival=HDMM[name][position]))
     return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 
 
@@ -293,7 +287,7 @@ def _is_small(name: str, ways: tuple[int, ...]) -> bool:
     return max(ways) == 1 and math.prod(sizes[axis] for axis in NUMERICAL[name]) <= FEW
 
 
-def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
+def split_error(split: Any, numerical: Iterable[str], total: float) -> float:
     """Return the error of split noise at its best levels, a closed form, where the judge has split it.
 
     Let V_T be the sum of the variances of all queries at ``τ_T = 1``, and C_T the cost of this noise. The least of
@@ -308,7 +302,7 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     return float(roots.sum()) / math.sqrt(split.workload.shape[0])
 
 
-def proven_error(split: Split, numerical: Iterable[str], total: float, share: float) -> float:
+def proven_error(split: Any, numerical: Iterable[str], total: float, share: float) -> float:
     """Return a bound on the error: the bound of the total variance at products of weights."""
     tables, users = split.workload.tables, []
     assert tables.domain is not None
@@ -370,7 +364,7 @@ CENSUS_COLUMNS: Columns = (
     ("blocks", "{blocks} up to {rank}"),
     ("optimum", "{best.objective:.7g}"),
     *MARGINALS_COLUMNS[5:9],
-    ("agree", lambda row: VERDICTS[row.outcome] if row.dense else NONE),
+    ("agree", lambda row: row.text("{verdict}") if row.dense else NONE),
 )
 
 PUBLISHED_COLUMNS: Columns = (
@@ -402,34 +396,16 @@ def _sheet(
     )
 
 
-def _census(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(solve_census, case) for case in cases(quick)]
-
-
 def _published_tasks(quick: bool) -> list[Callable[[], Row]]:
-    kinds = (of_marginals, of_prefixes)
-    return [partial(kind, name) for kind in kinds for name in PUBLISHED]
+    return [partial(kind, name) for kind in (of_marginals, of_prefixes) for name in PUBLISHED]
 
 
 def _show_published(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
         out.print(drawn(f"{title}: {row.name}", PUBLISHED_COLUMNS, row.parts))
         better = f"; up to {100 * row.better:.1f} % above what is found" if row.better > 0 else ""
-        print_lines(out, f"{_sentence(row.paper)}{better}", "", whole=True)
+        print_lines(out, f"{row.paper.sentence('a privacy cost of')}{better}", "", whole=True)
     print_lines(out, PUBLISHED_LEGEND)
-
-
-def _sentence(verdict: InstanceVerdict) -> str:
-    """Return in words what printed errors imply; one column alone says nothing."""
-    fitting, others = (", ".join(names) for names in (verdict.fitting, verdict.others))
-    low, high = verdict.implied
-    if verdict.finding is Finding.AGREES and verdict.sources > 1:
-        text = f"AGREES{' IN PART' if others else ''}: {fitting} were computed at a privacy cost of 1"
-    elif verdict.sources > 1:
-        text = f"THE INSTANCE MAY DIFFER: {fitting} imply a privacy cost of {low:.5g} to {high:.5g}"
-    else:
-        return "THE INSTANCE MAY DIFFER: no two columns imply one privacy cost"
-    return text + (f"; not {others}" if others else "")
 
 
 def draw_growth(axes: Sequence[Axes], rows: Sequence[Row]) -> None:
@@ -455,5 +431,9 @@ SHEETS = {
     "domains": _sheet("domains of published experiments and of the census", domains, CLARABEL),
     "published": Sheet(f"{PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", growth, picture=draw_growth, panels=2),
-    "census": Sheet("the census's lists of tables", _census, one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND])),
+    "census": Sheet(
+        "the census's lists of tables",
+        lambda quick: [partial(solve_census, case) for case in cases(quick)],
+        one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND]),
+    ),
 }

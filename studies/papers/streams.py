@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from rich.console import Console
 
 import dualmech as dm
-from dualmech import crosscheck, fast
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
-from dualmech.problems import strategies
-from dualmech.workloads.streams import StreamWorkload
+from dualmech import crosscheck, fast, strategies, workloads
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 
 TOLERANCE = 1e-4  # gap to which the bounds are solved
 
@@ -36,7 +33,7 @@ def judged(steps: int) -> Row:
     >>> root.strategy, round(root.largest.gap, 3), round(root.total.gap, 3)
     ('square root', 0.28, 0.127)
     """
-    problems = [family(StreamWorkload(steps), geometry="stream") for family in (dm.FitnessForUse, dm.TotalVariance)]
+    problems = [family(workloads.prefix(steps), geometry="stream") for family in (dm.FitnessForUse, dm.TotalVariance)]
     bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
     begun, rows = time.perf_counter(), []
     for name, made in STRATEGIES.items():
@@ -55,23 +52,13 @@ def judged(steps: int) -> Row:
     )
 
 
-def _identity(steps: int) -> dm.CausalMechanism:
-    return strategies.toeplitz([1.0], steps)
-
-
-def _sums(steps: int) -> dm.CausalMechanism:
-    return strategies.toeplitz(np.ones(steps), steps)
-
-
-def _banded_root(steps: int) -> dm.CausalMechanism:
-    return strategies.toeplitz(strategies.root_coefficients(min(BAND, steps)), steps)
-
-
 STRATEGIES: Mapping[str, Callable[[int], dm.CausalMechanism]] = {
-    "noise on every record": _identity,
-    "noise on every sum": _sums,
+    "noise on every record": lambda steps: strategies.toeplitz([1.0], steps),
+    "noise on every sum": lambda steps: strategies.toeplitz(np.ones(steps), steps),
     "binary tree": strategies.tree,
-    f"square root, {BAND} bands": _banded_root,
+    f"square root, {BAND} bands": lambda steps: strategies.toeplitz(
+        strategies.root_coefficients(min(BAND, steps)), steps
+    ),
     "square root": strategies.sqrt_toeplitz,
     "three buffers": lambda steps: strategies.buffered(*BUFFERS, steps),
 }
@@ -96,10 +83,16 @@ def _tasks(quick: bool) -> list[Callable[[], Row]]:
     return [partial(judged, steps) for steps in (QUICK if quick else ALL)]
 
 
-def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    listed = [*rows]
-    notes = [row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in listed]
-    out.print(drawn(title, COLUMNS, [part for row in listed for part in row.parts], notes=[LEGEND, *notes]))
+def _times(rows: Sequence[Row]) -> str:
+    return "\n".join(
+        row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in rows
+    )
 
 
-SHEETS = {"known": Sheet("known strategies of running sums, before the proven optimum", _tasks, _show)}
+SHEETS = {
+    "known": Sheet(
+        "known strategies of running sums, before the proven optimum",
+        _tasks,
+        one_table(COLUMNS, _times, parts=True, notes=[LEGEND]),
+    )
+}

@@ -8,15 +8,12 @@ import scipy.linalg
 import scipy.spatial.distance
 
 import dualmech as dm
-from dualmech import accounting, fast, linalg, neighbours, validate, workloads
+from dualmech import accounting, designs, fast, neighbours, validate, workloads
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local import as_epsilon
-from dualmech.linalg import EPS
-from dualmech.problems import designs
-from dualmech.studies.rivals.responses import UNSEEN, LocalRival
+from dualmech.studies.rivals.plain import checked
+from dualmech.studies.rivals.responses import UNSEEN, LocalRival, as_epsilon
 from dualmech.studies.rivals.trees import interval_tree
 from dualmech.validate import Array
-from dualmech.workloads.base import check_workload
 
 # Strategies for Laplace noise that are optimised: the cells and some weighted sums of them, each column scaled.
 #
@@ -141,29 +138,8 @@ class NoiseRival(LocalRival):
         total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, gram, inverse))
         return np.full(self.user_types, max(total, 0.0))
 
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw the noisy column (k,) that one user of a type reports, for study."""
-        column, generator = self.strategy[:, self._type(user)], validate.generator(rng=rng)
-        return np.asarray(column + self._noise(1, generator))
-
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        counts, generator = self._counts(x), validate.generator(rng=rng)
-        answers = self.strategy @ counts + self._noise(int(counts.sum()), generator)
-        return np.asarray(counts.mean() + self._inverse() @ answers)
-
-    def _noise(self, users: int, generator: np.random.Generator) -> Array:
-        """Draw the sum of the noises of some users (k,)."""
-        size = len(self.strategy)
-        if self.norm == "l2":
-            return generator.normal(0.0, self.deviation * users**0.5, size)
-        # A sum of Laplace variables is a difference of two gamma variables.
-        first, second = (generator.gamma(users, self.deviation / 2**0.5, size) for _ in range(2))
-        return np.asarray(first - second)
-
     def _inverse(self) -> Array:
-        left, sizes, right = linalg.svd(self.strategy)
-        kept = sizes > 8 * max(self.strategy.shape) * EPS * sizes[0]
-        return np.asarray((right[kept].T / sizes[kept]) @ left[:, kept].T)
+        return np.linalg.pinv(self.strategy, rcond=8 * max(self.strategy.shape) * np.finfo(float).eps)
 
     def __repr__(self) -> str:
         rows, size = self.strategy.shape
@@ -193,7 +169,7 @@ def matrix_mechanism(workload: dm.Workload, epsilon: float, norm: str = "l1", de
     >>> round(laplace.sample_complexity(prefixes), -1), round(gauss.sample_complexity(prefixes), -2)
     (2130.0, 10000.0)
     """
-    check_workload(workload)
+    checked(workload)
     strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
     rivals = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
     return min(rivals, key=lambda rival: float(rival.user_variances(workload)[0]))
@@ -211,7 +187,7 @@ def _least_total_variance(workload: dm.Workload) -> Array:
     queries = workloads.from_gram(compressed)
     best = fast.solve(dm.TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
     values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
-    kept = values > 8 * size * EPS * values[-1]
+    kept = values > 8 * size * np.finfo(float).eps * values[-1]
     return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
 
 
@@ -220,8 +196,8 @@ def _strategies(workload: dm.Workload) -> list[Array]:
     gram = workload.gram()
     means = gram.mean(axis=1)
     centred = gram - means[:, None] - means + means.mean()
-    strategies = [np.eye(size), linalg.to_dense(designs.haar_matrix(size)), identity_and_sums(centred, SEED)]
-    strategies += [linalg.to_dense(interval_tree(size, branching).matrix) for branching in BRANCHINGS]
+    strategies = [np.eye(size), designs.haar_matrix(size).toarray(), identity_and_sums(centred, SEED)]
+    strategies += [interval_tree(size, branching).matrix.toarray() for branching in BRANCHINGS]
     if workload.domain is not None:
         strategies.append(designs.fourier_matrix(workload.domain, workload))
     return strategies

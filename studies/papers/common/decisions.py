@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ from dualmech.crosscheck.instances.common import (
     BRAZIL,
     BUCKETS,
     CENSUS_SETTING,
-    CENSUS_TABLE,
     CHOICES,
     GAMMA,
     HISRACE_CELLS,
@@ -138,6 +137,8 @@ PLAIN, SURE = MARGINS
 SUMMED, ESTIMATED = "sums of cells", "best estimates"
 """How the noise of a coarse answer under the finer mechanism is read."""
 
+AGES = "AgeGender"  # the population whose tracts are decided on
+
 POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Brazil"}
 
 QUICK_BLOCKS = 1000
@@ -154,33 +155,6 @@ class CensusBlocks:
     name: str  # Of the population, or of the file
     counts: Array  # (n, d)
     real: bool  # Whether they come from a file
-
-
-def half_row(
-    table: AccuracyTable | OwnTable,
-    blocks: CensusBlocks,
-    rows: dict[str, dict[str, Row]],
-    seconds: float,
-    gap: float,
-    certified: bool,
-) -> Row:
-    """Return a half of one of Tables 2 to 6, on some blocks.
-
-    - `table`: the printed one, or a grid, of which nothing is printed;
-    - `rows`: by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
-      and by margin percent of right choices ('accuracy');
-    - `seconds`: for one release of every block: common mechanism, choice, residual, and the answers put together;
-    - `gap`, `certified`: of the common mechanism.
-    """
-    has_unprinted = not all(map(table.printed, table.rows))
-    values: dict[str, object] = {
-        "table": table,
-        "blocks": blocks.name,
-        "number": len(blocks.counts),
-        "real": blocks.real,
-    }
-    values |= {"own": has_unprinted, "judged": blocks.real and not has_unprinted, "rows": rows, "seconds": seconds}
-    return Row(values, gap, certified)
 
 
 def apart(half: Row, row: str) -> tuple[float, float]:
@@ -201,7 +175,12 @@ def half_fits(half: Row, row: str) -> bool:
 
 
 def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
-    """Compute a half of a table, or a grid of settings, on some blocks."""
+    """Compute a half of one of Tables 2 to 6, or a grid of settings, on some blocks.
+
+    'rows' has, by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
+    and by margin percent of right choices ('accuracy'). Seconds are for one release of every block: common mechanism,
+    choice, residual, and the answers put together.
+    """
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
@@ -212,8 +191,10 @@ def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
     begun, setting = time.perf_counter(), table.fixed
     rule = decisions.SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
     chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
-    seconds = time.perf_counter() - begun
-    return half_row(table, blocks, rows, seconds, chain.gap, chain.certified)
+    has_unprinted = not all(map(table.printed, table.rows))
+    values: dict[str, object] = {"table": table, "blocks": blocks.name, "number": len(blocks.counts), "rows": rows}
+    values |= {"own": has_unprinted, "real": blocks.real, "judged": blocks.real and not has_unprinted}
+    return Row(values | {"seconds": time.perf_counter() - begun}, chain.gap, chain.certified)
 
 
 def cell_sums(primary: dm.Workload, secondary: dm.Workload) -> dm.LinearGaussianMechanism:
@@ -261,21 +242,19 @@ def population(name: str, blocks: int) -> Array:
     return POPULATIONS[name].draw(blocks)
 
 
-def synthetic_blocks(choice: str, blocks: int = BLOCKS) -> CensusBlocks:
-    name = POPULATION[choice]
-    return CensusBlocks(f"synthetic {name}", population(name, blocks), real=False)
+def blocks_of(name: str, number: int = BLOCKS, data: str | None = None) -> CensusBlocks:
+    """Return so many blocks of a synthetic population, or those in a file, which must have as many cells."""
+    if data is not None:
+        return CensusBlocks(data, read_counts(data, len(POPULATIONS[name].mean)), real=True)
+    return CensusBlocks(f"synthetic {name}", population(name, number), real=False)
 
 
-def read_blocks(choice: str, path: str) -> CensusBlocks:
-    return CensusBlocks(path, read_counts(path, CHOICES[choice].domain.cells), real=True)
-
-
-def halves(name: str, quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
+def halves(name: str, quick: bool, data: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return the tasks for a data set: a half of a table each.
 
     - `name`: of the data set, ``HisRace`` or ``Brazil``;
     - `quick`: whether to draw few blocks;
-    - `path`: a file of blocks instead;
+    - `data`: a file of blocks instead;
     - `grid`: a file of settings in place of the printed ones.
     """
     tables: Sequence[AccuracyTable | OwnTable] = [table for table in ACCURACY if POPULATION[table.choice] == name]
@@ -286,14 +265,9 @@ def halves(name: str, quick: bool, path: str | None = None, grid: str | None = N
             for choice, setting in usual.items()
         ]
     number = QUICK_BLOCKS if quick else BLOCKS
-    return [
-        partial(
-            _half,
-            table,
-            partial(read_blocks, table.choice, path) if path else partial(synthetic_blocks, table.choice, number),
-        )
-        for table in tables
-    ]
+    if data is not None:
+        blocks_of(name, number, data)  # refuses another file, before any work
+    return [partial(_half, table, name, number, data) for table in tables]
 
 
 def coarsest(choice: str) -> float:
@@ -301,8 +275,8 @@ def coarsest(choice: str) -> float:
     return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
 
 
-def _half(table: AccuracyTable | OwnTable, blocks: Callable[[], CensusBlocks]) -> Row:
-    return solve(table, blocks())
+def _half(table: AccuracyTable | OwnTable, *drawn: Any) -> Row:
+    return solve(table, blocks_of(*drawn))
 
 
 # The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
@@ -334,7 +308,7 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
 
     Examples
     --------
-    >>> found = solve_thresholds("1/32", synthetic_threshold_blocks(blocks=300))
+    >>> found = solve_thresholds("1/32", blocks_of(AGES, 300))
     >>> found.certified, found.tuned <= found.best, found.chain[0.0] > 90
     (True, True, True)
     """
@@ -390,36 +364,22 @@ def right_choices(rule: decisions.SignalToNoiseRule, data: Array) -> npt.NDArray
     return choices
 
 
-def synthetic_threshold_blocks(blocks: int = BLOCKS) -> CensusBlocks:
-    return CensusBlocks("synthetic AgeGender", population("AgeGender", blocks), real=False)
-
-
-def read_threshold_blocks(path: str) -> CensusBlocks:
-    """Return the blocks in a file of 206 cells, gender slowest."""
-    return CensusBlocks(path, read_counts(path, CENSUS_TABLE.cells), real=True)
-
-
-def rows(quick: bool, path: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
+def rows(quick: bool, data: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return the tasks, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
     number = QUICK_BLOCKS if quick else BLOCKS
     settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
     if grid is not None:
         coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
         settings = by_name(read_grid(grid, CENSUS_SETTING, coarsest), counted=True)
-    return [
-        partial(_of_file, name, path, setting) if path else partial(of_population, name, number, setting)
-        for name, setting in settings.items()
-    ]
+    if data is not None:
+        blocks_of(AGES, number, data)  # refuses another file, before any work
+    return [partial(of_population, name, number, setting, data) for name, setting in settings.items()]
 
 
 @cache
-def of_population(name: str, blocks: int = BLOCKS, setting: Setting | None = None) -> Row:
-    """Compute a row on the synthetic population, once: its picture is of the same rows."""
-    return solve_thresholds(name, synthetic_threshold_blocks(blocks), setting)
-
-
-def _of_file(name: str, path: str, setting: Setting | None) -> Row:
-    return solve_thresholds(name, read_threshold_blocks(path), setting)
+def of_population(name: str, blocks: int = BLOCKS, setting: Setting | None = None, data: str | None = None) -> Row:
+    """Compute a row on the synthetic population, or on a file, once: its picture is of the same rows."""
+    return solve_thresholds(name, blocks_of(AGES, blocks, data), setting)
 
 
 def picture(axes: Axes, rows: Sequence[Row]) -> None:

@@ -9,11 +9,9 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
-import dualmech as dm
-from dualmech.crosscheck.agreement import VERDICTS
-from dualmech.crosscheck.instances.common import BRAZIL_TABLE, CENSUS_TABLE, CMN, HISRACE, RHO
+from dualmech.crosscheck.instances.common import CMN, RHO
 from dualmech.crosscheck.printing import Interval, print_lines, table, yes_or_no
-from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, Show, Tasks, drawn, one_table
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.studies.papers.common import census, decisions, examples
 from dualmech.studies.papers.common.decisions import ESTIMATED, PLAIN, SUMMED, SURE
 
@@ -32,14 +30,6 @@ EXAMPLES: Columns = (
 )
 
 
-def _show_examples(out: Console, title: str, rows: Iterator[Row]) -> None:
-    facts = [fact for row in rows for fact in row.parts]
-    out.print(drawn(title, EXAMPLES, facts, words=("example", "statement")))
-    print_lines(
-        out, "Last column: whether the statement holds as the converted text has it, which lost rows of some matrices."
-    )
-
-
 ELLIPSES: Columns = (
     ("covariances", "{name}"),
     ("least trace", lambda row: f"{row.covariance.trace():.6f}"),
@@ -56,7 +46,7 @@ def _saved(name: str, row: Row) -> str:
 
 
 AGREED: Columns = (
-    ("layers agree", lambda row: VERDICTS[row.layers] if row.layers else "not asked"),
+    ("layers agree", lambda row: Row.compared({}, 0.0, row.layers).text("{verdict}") if row.layers else "not asked"),
     ("maximal", lambda row: yes_or_no(row.maximal)),
 )
 
@@ -166,23 +156,19 @@ def _accuracies(half: Row, row: str) -> list[str]:
     return shown + ([yes_or_no(decisions.half_fits(half, row))] if half.judged else [])
 
 
-def _of_blocks(source: str, show: Show, rows: Tasks, domain: dm.Domain, draw: Picture | None = None) -> Sheet:
-    """Return a sheet of blocks: of a population, or on a file of them; one of other cells is refused."""
-
-    def on_file(path: str) -> Tasks:
-        census.read_counts(path, domain.cells)
-        return partial(rows, path=path)
-
-    def on_grid(grid: str, tasks: Tasks) -> Tasks:
-        placed = partial(tasks, grid=grid)
-        placed(True)  # refuses a grid that is none, before any work
-        return placed
-
-    return Sheet(source, rows, show, draw, on_file, on_grid)
-
+FILES = ("data", "grid")  # the options of sheets on blocks of a population
 
 SHEETS = {
-    "examples": Sheet(f"{CMN}, examples 3.3, 3.8 and 3.12", examples.examples, _show_examples),
+    "examples": Sheet(
+        f"{CMN}, examples 3.3, 3.8 and 3.12",
+        examples.examples,
+        one_table(
+            EXAMPLES,
+            "Last column: whether the statement holds as the converted text has it, which lost rows of some matrices.",
+            parts=True,
+            words=("example", "statement"),
+        ),
+    ),
     "ellipses": Sheet(
         "Ellipses and their minimal upper bounds", examples.tasks, one_table(ELLIPSES, words=()), examples.picture
     ),
@@ -197,7 +183,7 @@ SHEETS = {
         ),
     ),
     "census": Sheet(f"{CMN}, Table 7", census.census, _show_census),
-    "hisrace": _of_blocks(f"{CMN}, Tables 2 to 4", _show_halves, partial(decisions.halves, "HisRace"), HISRACE),
-    "brazil": _of_blocks(f"{CMN}, Tables 5 and 6", _show_halves, partial(decisions.halves, "Brazil"), BRAZIL_TABLE),
-    "thresholds": _of_blocks(CMN, decisions.show, decisions.rows, CENSUS_TABLE, decisions.picture),
+    "hisrace": Sheet(f"{CMN}, Tables 2 to 4", partial(decisions.halves, "HisRace"), _show_halves, options=FILES),
+    "brazil": Sheet(f"{CMN}, Tables 5 and 6", partial(decisions.halves, "Brazil"), _show_halves, options=FILES),
+    "thresholds": Sheet(CMN, decisions.rows, decisions.show, decisions.picture, options=FILES),
 }

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
 import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.crosscheck.collection import Shape
 from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance
 from dualmech.crosscheck.sheet import Row
 from dualmech.studies import rivals
@@ -32,6 +32,8 @@ from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
 # The converted text has lost most of its numbers of cells, attributes and queries, so these are assumed
 # (`dualmech.studies.papers.eigen.instances`).
 
+
+Shape: TypeAlias = tuple[int, ...]
 
 EIG = "Li and Miklau, PVLDB 5(6), 2012"
 

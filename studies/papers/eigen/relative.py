@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 import dualmech as dm
-from dualmech import fast, workloads
+from dualmech import fast, strategies, workloads
 from dualmech.crosscheck.sheet import Row
 from dualmech.errors import InvalidInputError
 from dualmech.files.csv import check_separator, number
-from dualmech.problems import strategies
 from dualmech.studies.papers.eigen.instances import (
     CELLS,
     DATACUBE,

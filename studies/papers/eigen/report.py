@@ -8,9 +8,8 @@ from functools import partial
 
 from rich.console import Console
 
-from dualmech.crosscheck.agreement import VERDICTS
 from dualmech.crosscheck.printing import Interval, format_line, print_lines, table, uncertified_mark, yes_or_no
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, table_each
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table, table_each
 from dualmech.studies.papers.eigen import designs, instances, relative
 from dualmech.studies.papers.eigen.instances import (
     BOUND,
@@ -28,7 +27,6 @@ from dualmech.studies.papers.eigen.instances import (
     SolvedInstance,
     ratio,
 )
-from dualmech.studies.papers.verdicts import Finding, InstanceVerdict
 
 OPTIMUM = "optimum"
 
@@ -60,7 +58,7 @@ def lines(row: Row, room: int = 80) -> list[str]:
 
 
 def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
-    instance = reading.instance
+    instance, verdict = reading.instance, reading.verdict.sentence("a design at", "PAPER'S DESIGN WORSE")
     over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
     over[OPTIMUM] = ratio(reading.optimum, reading.design)
     return [
@@ -70,27 +68,8 @@ def _instance_lines(reading: SolvedInstance, room: int) -> list[str]:
         + uncertified_mark(reading.certified),
         _line("    computed", {name: three_decimals(value) for name, value in over.items()}, room=room),
         _line("    implies", {name: three_decimals(value) for name, value in reading.implied.items()}, room=room),
-        f"    {sentence(reading.verdict, reading.design) if instance.cells == CELLS else SMALLER}",
+        f"    {verdict if instance.cells == CELLS else SMALLER}",
     ]
-
-
-def sentence(verdict: InstanceVerdict, design: Interval) -> str:
-    """Return a verdict in words, held against the error of the Eigen-Design here."""
-    fitting, others = " and ".join(verdict.fitting), " and ".join(verdict.others)
-    if verdict.finding is Finding.AGREES:
-        text = f"AGREES: {fitting}" if not others else f"AGREES IN PART: {fitting}"
-    elif verdict.sources == 1:
-        return "THE INSTANCE MAY DIFFER: no two columns imply one design"
-    elif verdict.finding is Finding.ABOVE:
-        least, most = (100 * excess for excess in verdict.excess)
-        text = f"PAPER'S DESIGN WORSE by {least:.2f} % to {most:.2f} %: {fitting}"
-    else:
-        low, high = verdict.implied
-        text = (
-            f"THE INSTANCE MAY DIFFER: {fitting} imply a design at {low:.4f} to {high:.4f} of the bound, "
-            f"not {design[1]:.4f}"
-        )
-    return text + (f"; not {others}" if others else "")
 
 
 def three_decimals(interval: Interval) -> str:
@@ -108,10 +87,6 @@ def three_decimals(interval: Interval) -> str:
     return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
-def _alternatives(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(instances.solve_row, *row) for row in instances.alternatives(quick)]
-
-
 def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, title, LEGEND)
     for row in rows:
@@ -119,74 +94,68 @@ def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
     print_lines(out, "")
 
 
-def _readings(source: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
-    return Sheet(
-        source,
-        lambda quick: [partial(instances.solve_shown, instance) for instance in choose(quick)],
-        partial(_show_readings, claim),
-    )
-
-
-def _show_readings(claim: Claim, out: Console, title: str, rows: Iterator[Row]) -> None:
+def _readings(name: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
+    """Return a sheet of instances, each certified and held against a claim of the text."""
     least, most = claim.factor
-    listed = list(rows)
-    names = list(dict.fromkeys(name for row in listed for name in row.reading.rivals))
 
-    def over_optimum(name: str, row: Row) -> str:
-        reading = row.reading
-        error = {"bound": (1.0, 1.0), "Eigen-Design": reading.design}.get(name) or reading.rivals[name]
-        return three_decimals(ratio(error, reading.optimum))
+    def columns(rows: Sequence[Row]) -> Columns:
+        names = dict.fromkeys(name for row in rows for name in row.reading.rivals)
+        return (
+            ("workload", "{reading.instance.label}"),
+            ("text holds", lambda row: yes_or_no(row.reading.within(claim))),
+            ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
+            ("design / bound", lambda row: three_decimals(row.reading.design)),
+            ("optimum certified", "{verdict}"),
+            *((name, partial(_over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+        )
 
-    columns: Columns = (
-        ("workload", "{reading.instance.label}"),
-        ("text holds", lambda row: yes_or_no(row.reading.within(claim))),
-        ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
-        ("design / bound", lambda row: three_decimals(row.reading.design)),
-        ("optimum certified", "{verdict}"),
-        *((name, partial(over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+    show = one_table(
+        columns,
+        f"The text says that the best rival's error is {least} to {most} times the design's, and the design's at most "
+        f"{claim.over_bound} times the bound.",
+        heading=": root errors over the optimum",
     )
-    out.print(drawn(f"{title}: root errors over the optimum", columns, listed))
-    print_lines(
-        out,
-        f"The text says that the best rival's error is {least} to {most} times the design's, and the "
-        f"design's at most {claim.over_bound} times the bound.",
+    return Sheet(
+        f"{EIG}, {name}", lambda quick: [partial(instances.solve_shown, instance) for instance in choose(quick)], show
     )
 
 
-def _show_designs(out: Console, title: str, rows: Iterator[Row]) -> None:
-    listed = list(rows)
-    names = list(dict.fromkeys(entry.name for row in listed for entry in row.parts))
+def _over_optimum(name: str, row: Row) -> str:
+    reading = row.reading
+    error = {"bound": (1.0, 1.0), "Eigen-Design": reading.design}.get(name) or reading.rivals[name]
+    return three_decimals(ratio(error, reading.optimum))
 
-    def errors(name: str, row: Row) -> str:
-        entries = [entry for entry in row.parts if entry.name == name]
-        return "".join(f"{three_decimals(entry.program)}\n{three_decimals(entry.completed)}" for entry in entries)
 
-    columns: Columns = (
+def _design_columns(rows: Sequence[Row]) -> Columns:
+    names = dict.fromkeys(entry.name for row in rows for entry in row.parts)
+    return (
         ("workload", "{name}{mark}"),
-        *((name, partial(errors, name)) for name in names),
+        *((name, partial(_errors, name)) for name in names),
         ("best", "{best.name}"),
         ("others / eigen-queries", _others),
     )
-    out.print(drawn(f"{title}: root errors over the optimum", columns, listed))
-    print_lines(
-        out,
-        "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: the "
-        f"text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
-    )
+
+
+def _errors(name: str, row: Row) -> str:
+    entries = [entry for entry in row.parts if entry.name == name]
+    return "".join(f"{three_decimals(entry.program)}\n{three_decimals(entry.completed)}" for entry in entries)
 
 
 def _others(row: Row) -> str:
     reference, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
-    bases = [entries[name] for name in (WAVELET, FOURIER)]
-    program = [three_decimals(ratio(basis.program, reference.program)) for basis in bases]
-    completed = [three_decimals(ratio(basis.completed, reference.completed)) for basis in bases]
-    return f"{', '.join(program)}\n{', '.join(completed)}"
+    lines = (
+        ", ".join(
+            three_decimals(ratio(getattr(entries[name], kind), getattr(reference, kind))) for name in (WAVELET, FOURIER)
+        )
+        for kind in ("program", "completed")
+    )
+    return "\n".join(lines)
 
 
 def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
         most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
-        whole = row.parts[0].seconds
+        whole, (name, error) = row.parts[0].seconds, row.rival
         lines = [
             (
                 *(entry.label, three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
@@ -194,11 +163,11 @@ def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
             )
             for entry in row.parts
         ]
-        lines.append((f"best rival: {row.rival[0]}", three_decimals(row.rival[1]), "", "", ""))
         headings = (
             *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
             *("seconds for weights", "speed"),
         )
+        lines.append((f"best rival: {name}", three_decimals(error), "", "", ""))
         out.print(table(row.text(f"{title}: {{name}}{known}{{mark}}"), headings, lines))
 
 
@@ -221,42 +190,52 @@ PURE: Columns = (
 )
 
 
-def _relative(path: str) -> Callable[[bool], list[Callable[[], Row]]]:
+def _relative(quick: bool, data: str | None = None) -> list[Callable[[], Row]]:
     """Return the tasks on a file of records; a quick run leaves out the table of alternative workloads."""
-
-    def tasks(quick: bool) -> list[Callable[[], Row]]:
-        counts = relative.histogram(path)
-        return relative.rows(counts) + ([] if quick else relative.alternatives_rows(counts))
-
-    return tasks
+    if data is None:
+        return []
+    counts = relative.histogram(data)
+    return relative.rows(counts) + ([] if quick else relative.alternatives_rows(counts))
 
 
 def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
-    listed = list(rows)
-    if not listed:
-        print_lines(out, f"{title}: skipped, it is of real records: give the Adult table with --data FILE")
+    listed = [*rows]
     for row in listed:
         headings = ("mean errors", *row.rivals, "Eigen-Design for absolute error", "certified")
         errors = (f"{error:.3f}" for error in (*row.rivals.values(), row.plain))
-        lines = [("computed", *errors, VERDICTS[row.outcome])]
+        lines = [("computed", *errors, row.text("{verdict}"))]
         if row.printed:
             lines.append(("printed", *(row.printed.get(name, "") for name in row.rivals), "", ""))
         title_of_row = f"{title}: {row.name}, means over that of the Eigen-Design for relative error"
         out.print(table(title_of_row, headings, lines))
-    if listed:
-        print_lines(out, "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals.")
+    said = "The text has the best rival at 1.3 to 1.5 on ranges, and at 1.1 to 2.7 on marginals."
+    skipped = f"{title}: skipped, it is of real records: give the Adult table with --data FILE"
+    print_lines(out, said if listed else skipped)
 
 
 SHEETS = {
-    "alternative": Sheet(f"{EIG}, alternative workloads", _alternatives, _show_alternatives),
-    "ranges": _readings(f"{EIG}, ranges", instances.RANGES, instances.ranges),
-    "marginals": _readings(f"{EIG}, marginals", instances.MARGINALS, instances.marginals),
-    "designs": Sheet(f"{EIG}, design queries", designs.comparisons, _show_designs),
+    "alternative": Sheet(
+        f"{EIG}, alternative workloads",
+        lambda quick: [partial(instances.solve_row, *row) for row in instances.alternatives(quick)],
+        _show_alternatives,
+    ),
+    "ranges": _readings("ranges", instances.RANGES, instances.ranges),
+    "marginals": _readings("marginals", instances.MARGINALS, instances.marginals),
+    "designs": Sheet(
+        f"{EIG}, design queries",
+        designs.comparisons,
+        one_table(
+            _design_columns,
+            "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: "
+            f"the text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
+            heading=": root errors over the optimum",
+        ),
+    ),
     "completion": Sheet(f"{EIG}, columns completed", designs.completion_rows, table_each(COMPLETION, "{name}")),
     "reductions": Sheet(f"{EIG}, reductions", designs.reductions_rows, _show_reductions),
     "reductions8192": Sheet(f"{EIG}, reductions", designs.large_rows, _show_reductions, apart=True),
     "pure": Sheet(f"{EIG}, pure privacy", designs.pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
-    "relative": Sheet(f"{EIG}, relative errors on the Adult table", lambda quick: [], _show_relative, data=_relative),
+    "relative": Sheet(f"{EIG}, relative errors on the Adult table", _relative, _show_relative, options=("data",)),
 }
 """Relative errors are skipped, with the reason, where no file is given; on one they take a minute in a quick run, and
 several more for the table of alternative workloads."""

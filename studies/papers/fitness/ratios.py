@@ -15,7 +15,6 @@ import numpy as np
 
 import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.crosscheck.agreement import TOLERANCES
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import (
     CONVERGENCE,
@@ -201,7 +200,7 @@ def race(size: int, limit: float) -> Row:
     answers = {}
     for method in ("softmax_gradient", "softmax_newton"):
         answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
-    answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
+    answers["dual"] = fast.solve(problem, tol=COST_TOLERANCE)
     return raced(size, limit, answers_of(answers))
 
 
@@ -216,20 +215,19 @@ def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
 def ratio_row(
     table: RatioTable,
     row: int,
-    printed: dict[str, str],
-    readings: tuple[SolvedRatios, ...],
-    random: tuple[SolvedRatios, ...],
-    runs: tuple[PublishedRun | None, ...],
+    readings: Sequence[SolvedRatios],
+    random: Sequence[SolvedRatios] = (),
+    runs: Sequence[PublishedRun | None] = (),
 ) -> Row:
     """Return a row of Tables 4 to 11, with a verdict on each definite instance that it may be of.
 
     The row is not held against an instance that fewer columns fit than fit another reading of the same row.
 
-    - `printed`: the row as printed, by mechanism;
     - `readings`: definite instances, solved;
     - `random`: random instances as the text describes them; empty where nothing is random;
     - `runs`: SM-II as its code has it, by reading; None where it would take too long.
     """
+    printed = table.printed(row)
     judged = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
     most = max(candidate.sources for candidate in judged)
     verdicts = tuple(
@@ -285,10 +283,9 @@ def solve_row(table: RatioTable, row: int, seeds: int | None = None, runs: tuple
     return ratio_row(
         table,
         row,
-        table.printed(row),
-        tuple(solve(instance) for instance in readings),
-        tuple(solve(instances.random_instance(number, row, seed), variants=False) for seed in range(drawn)),
-        tuple(_published_runs(number, readings, *runs)),
+        [solve(instance) for instance in readings],
+        [solve(instances.random_instance(number, row, seed), variants=False) for seed in range(drawn)],
+        [*_published_runs(number, readings, *runs)],
     )
 
 
@@ -320,12 +317,6 @@ LEGEND = (
     "which the paper leaves out. 'SM-II run here': with the settings of the published code (Equation 14 as printed, "
     "its start), in the basis B that the text states; CAPPED where it was stopped before its own rule ended it."
 )
-
-RATIO_LINES_WORDS = {
-    Finding.AGREES: "AGREES",
-    Finding.ABOVE: "PAPER ABOVE THE OPTIMUM",
-    Finding.DIFFERS: "THE INSTANCE MAY DIFFER",
-}
 
 _line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
@@ -379,21 +370,12 @@ def _run_line(run: PublishedRun, optimum: Interval) -> str:
 
 
 def _sentence(verdict: InstanceVerdict) -> str:
-    text = RATIO_LINES_WORDS[verdict.finding]
-    if verdict.finding is Finding.ABOVE:
-        text += f" by {100 * verdict.excess[0]:.2f} % to {100 * verdict.excess[1]:.2f} %"
-    # A mechanism that fits both as optimal and as coded is named once.
-    fitting = [
+    """Return the verdict in words; a mechanism that fits both as optimal and as coded is named once."""
+    fitting = tuple(
         name for name in verdict.fitting if name.removesuffix(AS_CODED) not in verdict.fitting or AS_CODED not in name
-    ]
-    other = [name for name in verdict.others if AS_CODED not in name and name + AS_CODED not in verdict.fitting]
-    low, high = verdict.implied
-    text += f": {_subject(fitting, 'implies', 'imply')} α = {low:.5g} to {high:.5g}"
-    return text + (f"; {_subject(other, 'does not fit', 'do not fit')}" if other else "")
-
-
-def _subject(names: Sequence[str], singular: str, plural: str) -> str:
-    return f"{', '.join(names)} {singular if len(names) == 1 else plural}"
+    )
+    others = tuple(name for name in verdict.others if AS_CODED not in name and name + AS_CODED not in verdict.fitting)
+    return replace(verdict, fitting=fitting, others=others).sentence("α =")
 
 
 def _spread(row: Row, room: int) -> list[str]:

@@ -10,16 +10,11 @@ from rich.console import Console
 
 from dualmech.crosscheck.instances.fitness import CONVERGENCE, FFU, RATIO_TABLES, RatioTable
 from dualmech.crosscheck.printing import interval_text, print_lines
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, Show, one_table
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.crosscheck.table2 import QUICK_SECONDS, SECONDS, TABLE
 from dualmech.studies.papers.fitness import figures, ratios
 from dualmech.studies.papers.fitness.figures import COSTS, EPSILONS, FIGURE_2, FIGURE_3, Figure
-from dualmech.studies.papers.fitness.ratios import (
-    CA_WEIGHTINGS,
-    LEGEND,
-    agreed_digits,
-    lines,
-)
+from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, LEGEND, agreed_digits, lines
 
 QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
 """Largest parameter of a ratio table's rows in a quick run."""
@@ -68,10 +63,6 @@ def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) ->
     print_lines(out, "")
 
 
-def _curves(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(figures.curve, cost) for cost in COSTS]
-
-
 CURVES: Columns = (
     ("Δ", "{privacy_cost:g}"),
     *((f"ε = {epsilon:g}", f"{{deltas[{place}]:.4e}}") for place, epsilon in enumerate(EPSILONS)),
@@ -79,7 +70,7 @@ CURVES: Columns = (
 )
 
 
-def _show_points(figure: Figure) -> Show:
+def _points(figure: Figure) -> Sheet:
     columns: Columns = (
         (figure.varied, lambda row: str(figure.x(row))),
         ("squared cost", "{squared_cost:.6f}"),
@@ -87,7 +78,8 @@ def _show_points(figure: Figure) -> Show:
         ("certified squared cost", lambda row: interval_text(row.reading.cost) if row.reading else ""),
         ("certified", _certified),
     )
-    return one_table(columns, heading=f": {figure.subject}", words=())
+    show = one_table(columns, heading=f": {figure.subject}", words=())
+    return Sheet(f"{FFU}, Figure {figure.number}", figure.tasks, show, partial(figures.draw_points, figure))
 
 
 def _certified(row: Row) -> str:
@@ -96,22 +88,24 @@ def _certified(row: Row) -> str:
     return row.text(f"{', '.join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)}: {{verdict}}")
 
 
+LIMIT = ("limit",)  # the option of sheets on which published solvers run
+
 SHEETS = {
     "table2": TABLE,
     "table3": Sheet(
-        f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), timed=True
+        f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), options=LIMIT
     ),
     **{
         f"table{table.number}": Sheet(
-            table.source, partial(_ratios, table), partial(_show_ratios, table.subject), timed=True
+            table.source, partial(_ratios, table), partial(_show_ratios, table.subject), options=LIMIT
         )
         for table in RATIO_TABLES
     },
-    "figure1": Sheet(f"{FFU}, Figure 1", _curves, one_table(CURVES, heading=": δ by ε", words=()), figures.draw_curves),
-    **{
-        f"figure{figure.number}": Sheet(
-            f"{FFU}, Figure {figure.number}", figure.tasks, _show_points(figure), partial(figures.draw_points, figure)
-        )
-        for figure in (FIGURE_2, FIGURE_3)
-    },
+    "figure1": Sheet(
+        f"{FFU}, Figure 1",
+        lambda quick: [partial(figures.curve, cost) for cost in COSTS],
+        one_table(CURVES, heading=": δ by ε", words=()),
+        figures.draw_curves,
+    ),
+    **{f"figure{figure.number}": _points(figure) for figure in (FIGURE_2, FIGURE_3)},
 }

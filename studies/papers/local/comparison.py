@@ -7,19 +7,18 @@ worst.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.sheet import Row
-from dualmech.geometry import local
-from dualmech.mechanisms.local import NORMALISED_VARIANCE
 from dualmech.studies import rivals
 from dualmech.studies.papers.local.instances import (
     ALL_RIVALS,
@@ -32,7 +31,6 @@ from dualmech.studies.papers.local.instances import (
     WORKLOADS,
     LocalInstance,
 )
-from dualmech.validate import Array
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
@@ -52,21 +50,15 @@ SECONDS, LARGE_SECONDS, QUICK_SECONDS = 60.0, 120.0, 1.0
 ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
 
 
-def compared(
-    rivals: Mapping[str, float], bound: float, optimised: float | None, gap: float, tolerance: float, **values: object
-) -> Row:
-    """Return the row of a workload at one n and ε.
+def compared(values: Mapping[str, Any], gap: float) -> Row:
+    """Return the row of a workload at one n and ε, where no mechanism may need fewer users than is proven.
 
-    - `rivals`: by name, users that the fixed mechanisms need;
-    - `bound`: users that every mechanism needs in the worst case, proven: by the least worst case where that is solved,
-      else by a bound on the average;
-    - `optimised`: users that the strategy found needs in the worst case; None where none was searched for;
-    - `gap`, `tolerance`: the proven and the requested gap of the optimisation, relative; the latter is infinite where
-      none was requested.
+    - `values`: 'rivals', by name, and 'optimised', users that the fixed mechanisms and the strategy found need in the
+      worst case; 'bound', users that every mechanism needs; 'tolerance', the requested gap, infinite if none was;
+    - `gap`: of the optimisation, relative.
     """
-    costs = [*rivals.values(), *([] if optimised is None else [optimised])]
-    values |= {"rivals": rivals, "bound": bound, "optimised": optimised, "tolerance": tolerance}
-    return Row(values, gap, certified=gap <= tolerance, sound=min(costs) >= bound * (1 - ROUNDING))
+    least = min(*values["rivals"].values(), values["optimised"])
+    return Row(values, gap, gap <= values["tolerance"], sound=least >= values["bound"] * (1 - ROUNDING))
 
 
 def best(row: Row, names: Sequence[str]) -> str:
@@ -74,107 +66,64 @@ def best(row: Row, names: Sequence[str]) -> str:
     return min(names, key=lambda name: row.rivals[name])
 
 
-def improvement(row: Row, names: Sequence[str]) -> float | None:
+def improvement(row: Row, names: Sequence[str]) -> float:
     """Return by what factor the best of some rivals needs more users than the strategy found."""
-    return None if row.optimised is None else row.rivals[best(row, names)] / row.optimised
+    return float(row.rivals[best(row, names)] / row.optimised)
 
 
 def solve(
-    instance: LocalInstance,
-    epsilon: float,
-    optimise: bool,
-    names: Sequence[str] = ALL_RIVALS,
-    limit: float | None = None,
+    instance: LocalInstance, epsilon: float, names: Sequence[str] = ALL_RIVALS, limit: float | None = None
 ) -> Row:
-    """Compare the mechanisms on one workload, with a strategy optimised where asked, for so many seconds at most.
+    """Compare the mechanisms on one workload with a strategy that is optimised for so many seconds at most.
 
     'paper' is the paper's own bound (its theorem 5.6), at least 0; 'average' are the users that the strategy needs
-    where all types are equally many.
+    where all types are equally many. Up to `EXACT_SIZE` types the least worst case is solved as well: it is the bound.
     """
-    workload, unit = instance.build(), instance.queries * NORMALISED_VARIANCE
+    workload, size, unit = instance.build(), instance.size, instance.queries * rivals.ALPHA
     problem = dm.LocalStrategy(workload, epsilon)
-    squares = float((problem.root**2).sum())
-    nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
-    trace = local.trace_bound(problem.root, epsilon)
-    optimum = _search(problem, limit) if optimise else None
-    bounds = [(trace - squares) / instance.size, *([] if optimum is None else [optimum.bound])]
-    fixed = {
-        name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries) for name in names
-    }
-    values = {
-        "name": instance.name,
-        "size": instance.size,
-        "epsilon": epsilon,
-        "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / instance.size / unit,
-    }
-    if optimum is None:
-        return compared(fixed, max(bounds) / unit, None, 0.0, np.inf, average=None, capped=False, **values)
-    average, users = (float(number) / unit for number in (optimum.variances.mean(), optimum.variances.max()))
-    return compared(
-        fixed,
-        max(bounds) / unit,
-        users,
-        optimum.gap,
-        optimum.tolerance,
-        average=average,
-        capped=optimum.capped,
-        **values,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The best strategy on average: its users' variances, a bound on the worst of any, and how well it is proven."""
-
-    variances: Array
-    bound: float
-    gap: float
-    tolerance: float
-    capped: bool
-
-
-def _search(problem: dm.LocalStrategy, limit: float | None) -> _Found:
-    size = problem.user_types
     exact, few = size <= EXACT_SIZE, size <= HEURISTIC_SIZE
     tol = EXACT_TOLERANCE if exact else HEURISTIC_TOLERANCE
     seconds = limit or (SECONDS if few else LARGE_SECONDS)
+    squares = float((problem.root**2).sum())
+    nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
     mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
-    bounds, gaps = [(mean.lower_bound - float((problem.root**2).sum())) / size], [mean.gap]
+    bounds, gap = [(mean.lower_bound - squares) / size], mean.gap
     if exact:
-        worst = fast.solve(dm.LocalStrategy(problem.workload, problem.epsilon, criterion="worst"), tol=tol)
+        worst = fast.solve(dm.LocalStrategy(workload, epsilon, criterion="worst"), tol=tol)
         bounds.append(worst.lower_bound)
-        gaps.append(worst.gap)
-    evaluated = local.evaluate(problem.root, mean.primal, problem.prior, problem.epsilon)
-    assert evaluated is not None  # what the judge has evaluated before
-    capped = mean.status is dm.Status.STEPS_EXHAUSTED
-    tolerance = tol if few and limit is None else np.inf
-    return _Found(evaluated.variances, max(bounds), max(gaps), tolerance, capped)
+        gap = max(gap, worst.gap)
+    variances = rivals.MatrixRival(mean.primal, epsilon).user_variances(workload)
+    values = {
+        **{"name": instance.name, "size": size, "epsilon": epsilon, "bound": max(bounds) / unit},
+        "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / size / unit,
+        "rivals": {
+            name: instance.rival(name, epsilon).sample_complexity(workload, queries=instance.queries) for name in names
+        },
+        **{"optimised": float(variances.max()) / unit, "average": float(variances.mean()) / unit},
+        "tolerance": tol if few and limit is None else np.inf,
+        "capped": mean.status is dm.Status.STEPS_EXHAUSTED,
+    }
+    return compared(values, gap)
 
 
 def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
     names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
-    return [partial(solve, LocalInstance(name, size), epsilon, True) for name in names for epsilon in epsilons]
+    return [partial(solve, LocalInstance(name, size), epsilon) for name in names for epsilon in epsilons]
 
 
 def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return the tasks for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
-    return [
-        partial(solve, LocalInstance(name, size), epsilon, True, limit=limit or usual)
-        for name in WORKLOADS
-        for epsilon in epsilons
-    ]
+    pairs = itertools.product(WORKLOADS, epsilons)
+    return [partial(solve, LocalInstance(name, size), epsilon, limit=limit or usual) for name, epsilon in pairs]
 
 
 def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
-    return [
-        partial(solve, LocalInstance(name, size), 1.0, True, limit=limit or usual)
-        for name in WORKLOADS
-        for size in sizes
-    ]
+    pairs = itertools.product(WORKLOADS, sizes)
+    return [partial(solve, LocalInstance(name, size), 1.0, limit=limit or usual) for name, size in pairs]
 
 
 def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
@@ -263,10 +212,12 @@ def solve_histograms(size: int, epsilon: float) -> Row:
         strategy = best.with_listed_sets().strategy
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap
     else:
-        gap = best.objective(histogram) / local.trace_bound(problem.root, epsilon) - 1
+        count, growth = np.arange(1, size), math.expm1(epsilon)
+        share = float((count * (size - count) * (growth / (size + growth * count)) ** 2).max())
+        gap = best.objective(histogram) / (1 + (size - 1) ** 2 / share) - 1
     instance = LocalInstance(HISTOGRAM, size)
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
-    paper = max(math.exp(-epsilon) - 1 / size, 0.0) / NORMALISED_VARIANCE
+    paper = max(math.exp(-epsilon) - 1 / size, 0.0) / rivals.ALPHA
     values = {"size": size, "epsilon": epsilon, "members": int(np.argmax(best.sizes)), "users": users}
     return Row({**values, "paper": paper, "others": others}, gap, certified=gap <= PROVEN)
 

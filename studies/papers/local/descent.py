@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -45,14 +45,14 @@ STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
 STEPS = 15  # steps that are timed (section 6.4)
 
 
-def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: object) -> Row:
-    """Return the row of gradient descent on a workload at one n and ε.
+def descended(values: Mapping[str, Any], gap: float) -> Row:
+    """Return the row of gradient descent on a workload at one n and ε, which never ends below the optimum.
 
-    - `objectives`: by method, L over the optimum, a random start each;
+    - `values`: with 'objectives', by method, L over the optimum, a random start each;
     - `gap`: of the optimum.
     """
-    nothing_below = min(map(min, objectives.values())) >= 1 - 2 * TOLERANCE
-    return Row({**values, "objectives": objectives}, gap, certified=gap <= TOLERANCE, sound=nothing_below)
+    nothing_below = min(map(min, values["objectives"].values())) >= 1 - 2 * TOLERANCE
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=nothing_below)
 
 
 def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
@@ -64,22 +64,15 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
     problem = dm.LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
     best = fast.solve(problem, tol=TOLERANCE)
-    runs_by_method = {
-        method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
-    }
-    return descended(
-        {method: tuple(run.objective / best.objective for run in runs) for method, runs in runs_by_method.items()},
-        best.gap,
-        name=instance.name,
-        size=instance.size,
-        epsilon=epsilon,
-        variances={
-            method: tuple((run.objective - squares) / (best.objective - squares) for run in runs)
-            for method, runs in runs_by_method.items()
-        },
-        median=median(run.seconds for runs in runs_by_method.values() for run in runs),
-        seconds=best.seconds,
-    )
+    objectives, variances, seconds = {}, {}, []
+    for method in METHODS:
+        runs = [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)]
+        objectives[method.name] = [run.objective / best.objective for run in runs]
+        variances[method.name] = [(run.objective - squares) / (best.objective - squares) for run in runs]
+        seconds += [run.seconds for run in runs]
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "objectives": objectives}
+    values |= {"variances": variances, "median": median(seconds), "seconds": best.seconds}
+    return descended(values, best.gap)
 
 
 def rows(quick: bool) -> list[Callable[[], Row]]:
@@ -105,7 +98,9 @@ def time_steps(size: int) -> Row:
         clocks.append((time.perf_counter(), time.process_time()))
 
     fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
-    wall, processor = (median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1))
+    wall, processor = (
+        median(after[clock] - before[clock] for before, after in itertools.pairwise(clocks)) for clock in (0, 1)
+    )
     return Row({"size": size, "seconds": wall, "processor": processor})
 
 
@@ -129,18 +124,16 @@ INITIALISATION_SIZE, QUICK_SIZE = 16, 8
 INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 
-def begun(
-    before: Mapping[str, float], after: Mapping[str, float], random: tuple[float, ...], gap: float, **values: object
-) -> Row:
+def begun(values: Mapping[str, Any], gap: float) -> Row:
     """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
 
-    - `before`, `after`: by fixed mechanism, its L, and L where the descent from it ends;
-    - `random`: where descents from random strategies end;
+    - `values`: with 'before' and 'after', by fixed mechanism, its L, and L where the descent from it ends, which is no
+      more, and 'random', where descents from random strategies end;
     - `gap`: of the optimum.
     """
+    before, after = values["before"], values["after"]
     risen = max(after[name] / before[name] for name in after)
-    sound = min(*after.values(), *random) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
-    values |= {"before": before, "after": after, "random": random}
+    sound = min(*after.values(), *values["random"]) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
     return Row(values, gap, certified=gap <= TOLERANCE, sound=sound)
 
 
@@ -161,9 +154,8 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
         before[name] = rival.objective(problem.workload) / best.objective
         after[name] = descent.objective / best.objective
     random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
-    ends = tuple(objective / best.objective for objective in random)
-    names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
-    return begun(before, after, ends, best.gap, **names)
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "before": before, "after": after}
+    return begun(values | {"random": [objective / best.objective for objective in random]}, best.gap)
 
 
 def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
@@ -234,7 +226,7 @@ def read_histogram(path: str) -> Array:
     return counts
 
 
-def _best_fixed(workload: dm.Workload) -> tuple[str, LocalRival]:
+def _best_fixed(workload: dm.Workload) -> tuple[str, Any]:
     """Return the better of two fixed mechanisms for any number of user types."""
     size = workload.shape[1]
     tried: dict[str, LocalRival] = {
@@ -243,14 +235,6 @@ def _best_fixed(workload: dm.Workload) -> tuple[str, LocalRival]:
     }
     best = min(tried, key=lambda name: tried[name].objective(workload))
     return best, tried[best]
-
-
-def _optimise(workload: dm.Workload, seconds: float) -> dm.LocalMechanism:
-    """Return the mechanism of the best strategy on average that is found in time."""
-    mechanism: dm.LocalMechanism = fast.solve(
-        dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
-    ).mechanism
-    return mechanism
 
 
 def solve_consistency(
@@ -267,16 +251,17 @@ def solve_consistency(
     workload = CONSISTENCY_WORKLOADS[name](size)
     queries = size * (size + 1) // 2 if name == ALL_RANGE else size
     if optimised:
-        chosen, best = OPTIMISED, _optimise(workload, seconds)
-        variances = best.user_variances
+        answer = fast.solve(dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds)
+        chosen, best, variances = OPTIMISED, answer.mechanism, answer.mechanism.user_variances
     else:
-        chosen, fixed = _best_fixed(workload)
-        variances = fixed.user_variances(workload)
+        chosen, best = _best_fixed(workload)
+        variances = best.user_variances(workload)
     truth, unit, gap = workload.apply(x), queries * users**2 * runs, 0.0
     errors = np.zeros(3)
     generator = validate.generator(rng=0)
     for _ in range(runs):
-        answers = best.simulate(x, generator) if optimised else workload.apply(fixed.simulate(x, generator))
+        simulated = best.simulate(x, generator)  # answers, or of a fixed mechanism an estimate of the data
+        answers = simulated if optimised else workload.apply(simulated)
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
             solution = fast.solve(dm.NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
@@ -290,11 +275,9 @@ def solve_consistency(
     return Row(values, gap, certified=gap <= TOLERANCE)
 
 
-def consistency_rows(quick: bool, path: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
+def consistency_rows(quick: bool, data: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
+    if data is not None:
+        read_histogram(data)  # refuses another file, before any work
     runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
-    seconds = limit or usual
-    return [
-        partial(solve_consistency, name, runs, path, optimised, seconds)
-        for name in CONSISTENCY_WORKLOADS
-        for optimised in (False, True)
-    ]
+    pairs = itertools.product(CONSISTENCY_WORKLOADS, (False, True))
+    return [partial(solve_consistency, name, runs, data, optimised, limit or usual) for name, optimised in pairs]

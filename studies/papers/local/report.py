@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import median
 
 import numpy as np
 from rich.console import Console
 
-from dualmech.crosscheck.printing import print_lines, table
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, Tasks, drawn, one_table
-from dualmech.mechanisms.local import NORMALISED_VARIANCE
+from dualmech.crosscheck.printing import print_lines
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.studies.papers.local import comparison, descent
 from dualmech.studies.papers.local.comparison import OTHERS
 from dualmech.studies.papers.local.instances import (
@@ -32,9 +31,10 @@ from dualmech.studies.papers.local.instances import (
     TREE,
     TREE_OF_SUBSETS,
 )
+from dualmech.studies.rivals import ALPHA
 
 LEGEND = (
-    f"Users needed for a variance of {NORMALISED_VARIANCE:g} per query, over the number of users squared, in the worst "
+    f"Users needed for a variance of {ALPHA:g} per query, over the number of users squared, in the worst "
     "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
     "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
     "in blocks by its authors' rule, as the published code has it, Had.1 in one block, Had.* in as many as are best. "
@@ -63,9 +63,9 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]
     columns: Columns = (
         (varied, "{epsilon:g}" if varied == "ε" else "{size}"),
         ("bound", "{bound:.1f}"),
-        ("paper", partial(_multiple, "paper", 2)),
-        ("best", partial(_multiple, "optimised", 3)),
-        *((SHORT.get(name, name), partial(_rival, name)) for name in ALL_RIVALS),
+        ("paper", lambda row: f"{row.paper / row.bound:.2f}"),
+        ("best", lambda row: f"{row.optimised / row.bound:.3f}"),
+        *((SHORT.get(name, name), partial(_multiple, name)) for name in ALL_RIVALS),
         ("proven", _proven),
     )
     for name, group in groupby(rows, key=lambda row: row.name):
@@ -76,40 +76,28 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]
     print_lines(out, "")
 
 
-def _multiple(name: str, decimals: int, row: Row) -> str:
-    return "" if getattr(row, name) is None else f"{getattr(row, name) / row.bound:.{decimals}f}"
-
-
-def _rival(name: str, row: Row) -> str:
+def _multiple(name: str, row: Row) -> str:
     return f"{row.rivals[name] / row.bound:.2f}"
 
 
 def _proven(row: Row) -> str:
     """Return whether the strategy is as near the optimum as was asked, and how near it is proven to be."""
-    if row.optimised is None:
-        return ""
     verdict = "{verdict}, " if np.isfinite(row.tolerance) else ""
     return row.text(f"{verdict}{{gap:.1%}}{' CAPPED' if row.capped else ''}")
 
 
 def _summary(varied: str, rows: Sequence[Row]) -> str:
-    best, best_of_all = (
-        ", ".join(dict.fromkeys(comparison.best(row, names) for row in rows)) for names in (COMPARED, ALL_RIVALS)
+    groups = (COMPARED, ALL_RIVALS)
+    best, best_of_all = (", ".join(dict.fromkeys(comparison.best(row, names) for row in rows)) for names in groups)
+    paper, everyone = ([comparison.improvement(row, names) for row in rows] for names in groups)
+    text = (
+        f"  Best of the paper's rivals: {best}; of all: {best_of_all}. The best of them needs {min(paper):.2f} to "
+        f"{max(paper):.2f} times the optimised users; of all, {min(everyone):.2f} to {max(everyone):.2f}."
     )
-    text = f"  Best of the paper's rivals: {best}; of all: {best_of_all}."
-    solved = [row for row in rows if row.optimised is not None]
-    if solved:
-        paper, everyone = (
-            [comparison.improvement(row, names) or 0.0 for row in solved] for names in (COMPARED, ALL_RIVALS)
-        )
-        text += (
-            f" The best of them needs {min(paper):.2f} to {max(paper):.2f} times the optimised users; "
-            f"of all, {min(everyone):.2f} to {max(everyone):.2f}."
-        )
     if varied == "n" and len(rows) > 1:
         powers: dict[str, Callable[[Row], float]] = {
             "bound": lambda row: row.bound,
-            "best": lambda row: row.optimised or np.nan,
+            "best": lambda row: row.optimised,
             "tree": lambda row: row.rivals[TREE],
             "Fourier": lambda row: row.rivals[FOURIER],
         }
@@ -209,33 +197,20 @@ def _better(rows: Sequence[Row]) -> str:
     )
 
 
-def _show_steps(out: Console, title: str, rows: Iterator[Row]) -> None:
-    print_lines(out, title)
-    lines: list[tuple[str, ...]] = []
-    previous: Row | None = None
-    for row in rows:
-        growth = ""
-        if previous and previous.processor > 0 and row.processor > 0:
-            slower = np.log(row.processor / previous.processor)
-            growth = f"n^{slower / np.log(row.size / previous.size):.1f}"
-        lines.append((*map(row.text, ("{size}", "{seconds:.2g}", "{processor:.2g}")), growth))
-        previous = row
-    out.print(table("One step, 4 n outputs", ("n", "seconds", "processor", "growth"), lines))
+STEPS: Columns = (*(("n", "{size}"), ("seconds", "{seconds:.2g}"), ("processor", "{processor:.2g}")),)
 
 
-def _show_consistency(out: Console, title: str, rows: Iterator[Row]) -> None:
-    print_lines(out, title)
-    listed = list(rows)
-    data, runs = (listed[0].data, listed[0].runs) if listed else ("", 0)
-    out.print(drawn(f"Normalised squared error; {data}", CONSISTENCY, listed))
-    print_lines(
-        out, f"Means over {runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own."
+def _growth(rows: Sequence[Row]) -> str:
+    powers = (
+        np.log(after.processor / before.processor) / np.log(after.size / before.size)
+        for before, after in pairwise(rows)
+        if min(before.processor, after.processor) > 0
     )
+    return f"Seconds of the processor grow from line to line as {', '.join(f'n^{power:.1f}' for power in powers)}."
 
 
-def _on_histogram(path: str) -> Tasks:
-    descent.read_histogram(path)
-    return partial(descent.consistency_rows, path=path)
+def _surveys(rows: Sequence[Row]) -> str:
+    return f"Means over {rows[0].runs} simulated surveys at ε = {descent.EPSILON:g}; 'stated' is the mechanism's own."
 
 
 _by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparisons, "n")
@@ -268,15 +243,22 @@ SHEETS = {
         ),
     ),
     "epsilon": Sheet(f"{LDP}, Figure 1, few user types", comparison.by_epsilon, _by_epsilon),
-    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, timed=True),
-    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, timed=True),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", comparison.by_epsilon_at_size, _by_epsilon, apart=True, options=("limit",)),
+    "size": Sheet(f"{LDP}, Figure 2", comparison.by_size, _by_size, apart=True, options=("limit",)),
     "worst": Sheet(
         f"{LDP}, Figure 3b",
         comparison.worst_rows,
         one_table(WORST, _ratios, heading="The best strategy on average, in the worst case", titled=True),
     ),
-    "steps": Sheet(f"{LDP}, Figure 3a", descent.steps, _show_steps),
+    "steps": Sheet(
+        f"{LDP}, Figure 3a",
+        descent.steps,
+        one_table(STEPS, _growth, heading="One step, 4 n outputs", titled=True),
+    ),
     "consistency": Sheet(
-        f"{LDP}, Figure 3c", descent.consistency_rows, _show_consistency, data=_on_histogram, timed=True
+        f"{LDP}, Figure 3c",
+        descent.consistency_rows,
+        one_table(CONSISTENCY, _surveys, heading=lambda rows: f"Normalised squared error; {rows[0].data}", titled=True),
+        options=("data", "limit"),
     ),
 }

@@ -265,11 +265,15 @@ def blocks(counts: Array) -> CensusBlocks:
     return CensusBlocks("test", np.asarray(counts, dtype=np.float64), real=True)
 
 
+def synthetic(choice: str, number: int) -> CensusBlocks:
+    return decisions.blocks_of(decisions.POPULATION[choice], number)
+
+
 class TestDecisions:
     @pytest.mark.parametrize("table", [ACCURACY[0], ACCURACY[1], ACCURACY[6]], ids=lambda table: table.choice)
     def test_right_choices_are_those_of_exact_counts(self, table: instances.AccuracyTable) -> None:
         """Against the rule written out, on counts and noise in their own units."""
-        drawn = decisions.synthetic_blocks(table.choice, blocks=30)
+        drawn = synthetic(table.choice, 30)
         found = decisions.solve(table, drawn)
         primary, secondary = CHOICES[table.choice].workloads
         parts = instances.summed_variances(primary, secondary)
@@ -294,7 +298,7 @@ class TestDecisions:
                 assert set(outcome.accuracy.values()) == {100.0}
 
     def test_a_margin_makes_choices_worse_and_sums_make_the_finer_mechanism_look_worse(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=1000))
+        found = decisions.solve(ACCURACY[0], synthetic(HISRACE_TABLES, 1000))
         assert found.outcome is Agreement.AGREE
         for outcomes in found.rows.values():
             assert outcomes[SUMMED].first > outcomes[ESTIMATED].first
@@ -304,19 +308,19 @@ class TestDecisions:
     def test_printed_accuracies_are_those_without_a_margin(self) -> None:
         """On blocks that only look like the paper's: within 1.5 points without one, and further off with one."""
         for table in ACCURACY[:2]:
-            found = decisions.solve(table, decisions.synthetic_blocks(table.choice))
+            found = decisions.solve(table, synthetic(table.choice, 10_000))
             for row, (_, _, accuracy) in table.rows.items():
                 off = {margin: abs(each - float(accuracy)) for margin, each in found.rows[row][SUMMED].accuracy.items()}
                 assert off[0.0] < 1.5
                 assert off[3.0] > off[0.0]
 
     def test_files_get_a_verdict(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=200))
+        found = decisions.solve(ACCURACY[0], synthetic(HISRACE_TABLES, 200))
         first = found.rows["2"][SUMMED].first
         accuracy = found.rows["2"][SUMMED].accuracy[0.0]
         rows = {"2": (f"{first:.2f}", "", f"{accuracy:.2f}"), "1": ("0.00", "", "50.00")}
         table = dataclasses.replace(ACCURACY[0], rows=rows)
-        found = decisions.half_row(table, blocks(np.zeros((200, 1))), found.rows, 0.0, 0.0, True)
+        found = dataclasses.replace(found, values={**found.values, "table": table})
         assert decisions.half_fits(found, "2")
         assert not decisions.half_fits(found, "1")
 
@@ -490,7 +494,7 @@ class TestGrid:
         assert "printed" not in said
 
     def test_a_count_that_costs_next_to_nothing_says_nothing(self) -> None:
-        drawn = decisions.synthetic_threshold_blocks(blocks=400)
+        drawn = decisions.blocks_of(decisions.AGES, 400)
         exact, noisy = (
             decisions.solve_thresholds("own", drawn, instances.Setting(1 / 128, 0.5, 20, gamma)) for gamma in (1, 1e-9)
         )
@@ -519,12 +523,13 @@ class TestCommand:
     def test_a_file_goes_to_the_tables_that_it_fits(self, tmp_path: Path) -> None:
         path = str(tmp_path / "tracts.npy")
         np.save(path, POPULATIONS["AgeGender"].draw(blocks=30, seed=1).astype(np.int32))
-        sheets = tables.with_data(tables.select_sheets(["common/hisrace", "common/thresholds"]), path)
-        assert sheets["common/hisrace"] is tables.SHEETS["common/hisrace"]
-        (row,) = (task() for task in sheets["common/thresholds"].tasks(True)[:1])
+        chosen = tables.select_sheets(["common/hisrace", "common/thresholds"])
+        tasks = tables.planned(chosen, True, {"data": path})
+        assert len(tasks["common/hisrace"]) == len(decisions.halves("HisRace", True))
+        row = tasks["common/thresholds"][0]()
         assert (row.blocks, row.number, row.judged) == (path, 30, True)
         with pytest.raises(dm.errors.InvalidInputError, match=re.escape("128 cells per block")):
-            tables.with_data(tables.select_sheets(["common/hisrace"]), path)
+            tables.planned(tables.select_sheets(["common/hisrace"]), True, {"data": path})
 
     @pytest.mark.parametrize(
         ("name", "population"), [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")]

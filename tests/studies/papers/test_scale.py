@@ -13,6 +13,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import tables
+from dualmech.crosscheck.sheet import Row
 from dualmech.studies.papers import scale, sheets
 from dualmech.studies.papers.scale import MarginalsCase
 from dualmech.studies.papers.sheets import SHEETS
@@ -98,7 +99,7 @@ def test_layers_that_disagree_would_be_found() -> None:
     case = scale.sixty(quick=True)[0]
     row = scale.solve_marginals(case)
     other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = scale.with_plain_noise([row.best, other], {}, row.plain, row.consistent, 0.0)
+    mixed = Row.of_answers({}, [row.best, other])
     assert mixed.outcome is Agreement.DISAGREE
 
 

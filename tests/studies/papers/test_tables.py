@@ -37,7 +37,7 @@ def exact(column: str, value: float, printed: str, weight: int = 1) -> Evidence:
 
 
 def changed(row: Row, **changes: Any) -> Row:
-    names = ("table", "row", "printed", "readings", "random", "runs")
+    names = ("table", "row", "readings", "random", "runs")
     return ratios.ratio_row(**{name: getattr(row, name) for name in names} | changes)
 
 
@@ -189,7 +189,7 @@ class TestMechanisms:
             tree = rivals.square_root_tree(workload.shape[1])
             for name, mechanism in (
                 ("IP", rivals.input_perturbation(workload, cost=1.0)),
-                ("HM", rivals.hierarchical(workload, cost=1.0, tree=tree)),
+                ("HM", tree.mechanism(1.0)),
             ):
                 assert mechanism.squared_privacy_cost == pytest.approx(1)
                 low, high = ratios._closed_forms(workload, goals)[name]
@@ -257,7 +257,8 @@ class TestTheTables:
         for reading in row.random:
             assert low <= reading.ratio("IP")[0] <= reading.ratio("IP")[1] <= high
         shifted, outside = (
-            changed(row, printed=row.printed | {"IP": f"{at:.2f}"}) for at in ((low + high) / 2, high + 1)
+            dataclasses.replace(row, values={**row.values, "printed": row.printed | {"IP": f"{at:.2f}"}})
+            for at in ((low + high) / 2, high + 1)
         )
         assert ratios.within_spread(shifted, "IP") and not ratios.within_spread(outside, "IP")
 
@@ -287,6 +288,7 @@ def test_larger_rows_are_certified_and_their_verdicts_stand(number: int, row: in
 
 
 class TestRace:
+    @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
     def test_the_papers_optimisers_meet_the_certified_interval(self) -> None:
         row = ratios.race(4, limit=0.2)
         assert row.outcome is Agreement.AGREE
@@ -305,7 +307,7 @@ class TestReport:
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
             assert words in text
         assert "THE INSTANCE MAY DIFFER" in "\n".join(ratios.lines(solved[9, 232]))
-        assert "AGREES: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
+        assert "AGREES IN PART: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
 
 
 class TestCommand:
@@ -314,7 +316,7 @@ class TestCommand:
         help_text = " ".join(run("crosscheck", "--help").output.split())
         for paper, names in sheets.PAPERS.items():
             apart = {"eigen": ["reductions8192"], "local": ["epsilon512", "size"]}.get(paper, [])
-            assert tuple(sheets.loaded(paper)) == names
+            assert [*sheets.loaded(paper)] == names
             listed = [f"{paper}/{each}" for each in names if each not in apart]
             assert list(sheets.select_sheets([f"{paper}/all"])) == listed
             assert all(f"{paper}/{each}" in help_text for each in (*names, "all"))
