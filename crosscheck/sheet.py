@@ -59,7 +59,7 @@ class Row:
 
 
 Form = str | Callable[[Row], str]
-"""How a row is told: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
+"""How a row is shown: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
 ``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
 
 Columns = Sequence[tuple[str, Form]]
@@ -101,24 +101,20 @@ def one_table(
     below: str | Callable[[Sequence[Row]], str] = "",
     *,
     heading: str | Callable[[Sequence[Row]], str] = "",
-    titled: bool = False,
     parts: bool = False,
     **style: object,
 ) -> Show:
     """Return how to show all rows, or all their `parts`, in one table, with a text below.
 
-    Its `heading` follows the title, or stands below it where the sheet is `titled` on a line of its own. Columns, text
-    and heading may depend on the rows.
+    Its `heading` follows the title. Columns, text and heading may depend on the rows.
     """
 
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
-        if titled:
-            print_lines(out, title)
         listed = [*rows]
-        told = [part for row in listed for part in row.parts] if parts else listed
+        shown = [part for row in listed for part in row.parts] if parts else listed
         named, text = (words if isinstance(words, str) else words(listed) for words in (heading, below))
-        chosen = columns(told) if callable(columns) else columns
-        out.print(drawn(named if titled else title + named, chosen, told, **style))
+        chosen = columns(shown) if callable(columns) else columns
+        out.print(drawn(title + named, chosen, shown, **style))
         if text:
             print_lines(out, text)
 

@@ -73,7 +73,7 @@ class Contest:
             return [
                 entry
                 for cells in self.sizes
-                for entry in self._at_size(cells, [each for each in present if cells <= each.largest])
+                for entry in self._at_size(cells, [contender for contender in present if cells <= contender.largest])
             ]
 
     def _at_size(self, cells: int, contenders: list[Contender]) -> list[Measured]:

@@ -234,15 +234,8 @@ def _printed_error(queries: str, printed: str, again: Interval, least: Interval,
     - `queries`: a key of `WAYS`;
     - `least`: proven from below, and found.
     """
-    values = {
-        "rival": NONE,
-        "bound": "",
-        "asked": queries,
-        "printed": printed,
-        "again": again,
-        "least": least,
-        **values,
-    }
+    values = {"rival": NONE, "bound": "", "asked": queries, "printed": printed, **values}
+    values |= {"again": again, "least": least, "middle": sum(again) / 2}
     return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
 
 

@@ -56,10 +56,20 @@ PAPERS: dict[str, list[str]] = {
 EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and figures
 
 
+MODULES = {
+    "fitness": ("fitness.ratios", "fitness.figures"),
+    "eigen": ("eigen.instances", "eigen.designs", "eigen.relative"),
+    "common": ("common.examples", "common.census", "common.decisions"),
+    "local": ("local.comparison", "local.descent"),
+}
+"""The modules of a paper's sheets, where it has several."""
+
+
 def loaded(paper: str) -> dict[str, Sheet]:
-    module = f"{paper}.report" if paper in ("fitness", "eigen", "common", "local") else paper
-    sheets: dict[str, Sheet] = pkgutil.resolve_name(f"dualmech.studies.papers.{module}:SHEETS")
-    return sheets
+    sheets: dict[str, Sheet] = {}
+    for module in MODULES.get(paper, (paper,)):
+        sheets |= pkgutil.resolve_name(f"dualmech.studies.papers.{module}:SHEETS")
+    return {name: sheets[name] for name in PAPERS[paper]}
 
 
 class _Registry(Mapping[str, "Sheet"]):

@@ -144,5 +144,5 @@ def _fit(features: Array, right: Array) -> Array:
         return float(-(right * logs).sum() / len(features) + RIDGE * (scores * scores).sum()), slope.ravel()
 
     start = np.zeros(features.shape[1] * right.shape[1])
-    found = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 10_000})
-    return np.asarray(found.x.reshape(features.shape[1], -1))
+    best = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 10_000})
+    return np.asarray(best.x.reshape(features.shape[1], -1))

@@ -139,7 +139,7 @@ class NoiseRival(LocalRival):
         return np.full(self.user_types, max(total, 0.0))
 
     def _inverse(self) -> Array:
-        return np.linalg.pinv(self.strategy, rcond=8 * max(self.strategy.shape) * np.finfo(float).eps)
+        return np.asarray(np.linalg.pinv(self.strategy, rcond=8 * max(self.strategy.shape) * np.finfo(float).eps))
 
     def __repr__(self) -> str:
         rows, size = self.strategy.shape

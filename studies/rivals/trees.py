@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -217,7 +216,9 @@ def hierarchical_product(workload: dm.Workload, cost: float, domain: Any = None)
 
 def _product(domain: dm.Domain, tree: Callable[[int], IntervalTree], cost: float) -> dm.LinearGaussianMechanism:
     spent = validate.positive_number(cost=cost)
-    covariance = functools.reduce(np.kron, [tree(size).covariance(1.0) for size in domain.shape], np.ones((1, 1)))
+    covariance: Array = np.ones((1, 1))
+    for size in domain.shape:
+        covariance = np.asarray(np.kron(covariance, tree(size).covariance(1.0)), dtype=np.float64)
     return dm.LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
 
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 
 import numpy as np
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import crosscheck, fast, files, reference, validate
 from dualmech.crosscheck.instances import common as instances
-from dualmech.crosscheck.instances.common import CHOICES, SAVED, TABLE_7, Choice
-from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.instances.common import CHOICES, CMN, SAVED, TABLE_7, Choice
+from dualmech.crosscheck.printing import Interval, is_rounding, print_lines, rounded_from, with_allowance, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 
@@ -354,3 +355,90 @@ def _one_digit_apart(text: str) -> Iterator[str]:
     for place, digit in itertools.product(range(len(text)), "0123456789"):
         if text[place].isdecimal() and text[place] != digit:
             yield text[:place] + digit + text[place + 1 :]
+
+
+# The sheets of the savings and of Table 7.
+
+
+LEGEND = (
+    "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "
+    "(PLB) of the mechanisms to choose from."
+)
+
+
+def _saved(name: str, row: Row) -> str:
+    return f"{_percent(row.readings[name])}{'' if fits(row, name) else ' NO'}"
+
+
+AGREED: Columns = (
+    ("layers agree", lambda row: Row.compared({}, 0.0, row.layers).text("{verdict}") if row.layers else "not asked"),
+    ("maximal", lambda row: yes_or_no(row.maximal)),
+)
+
+SAVINGS: Columns = (
+    ("choice", "{choice}"),
+    ("printed", "{printed}"),
+    *((name, partial(_saved, name)) for name in (OWN, BASIS, PRIMARY)),
+    *AGREED,
+    ("certified", lambda row: "yes" if row.certified else "wide"),
+)
+
+
+def _percent(interval: Interval) -> str:
+    low, high = (f"{end:.4f}" for end in interval)
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
+    for census_row in rows:
+        choices = range(len(census_row.parts[0].costs))
+        columns: Columns = (
+            ("chain", "{name}{mark}"),
+            *((f"decision {place + 1}", partial(_cost, place)) for place in choices),
+            ("shared buckets left out", lambda row: ", ".join(f"{100 * cost:.4f} %" for cost in row.unshared)),
+            *AGREED,
+            ("gap", "{gap:.0e}"),
+            ("seconds", "{seconds:.2g}"),
+        )
+        out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, census_row.parts))
+        readings = list(census_row.rows[0].readings)
+        columns = (("ρ", "{rho}"), ("printed", "{printed}"), *((name, partial(_reading, name)) for name in readings))
+        out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, census_row.rows))
+        for name in readings:
+            fitting = sum(fits(row, name) for row in census_row.rows)
+            apart = sum(bool(misprint(row, name)) for row in census_row.rows)
+            print_lines(
+                out, f"{name}: {fitting} of {len(census_row.rows)} rows fit, {apart} more would with one digit changed."
+            )
+    print_lines(
+        out, LEGEND, "NO: no shares that round to the printed ones give it; in brackets, a number that they give."
+    )
+
+
+def _cost(place: int, row: Row) -> str:
+    low, high = row.costs[place]
+    return _percent((100 * low, 100 * high))
+
+
+def _reading(name: str, row: Row) -> str:
+    low, high = row.readings[name]
+    text = f"{low:.3f} to {high:.3f}"
+    if fits(row, name):
+        return text
+    other = misprint(row, name)
+    return f"{text} NO" + (f" ({other})" if other else "")
+
+
+SHEETS = {
+    "saved": Sheet(
+        f"{CMN}, %PLB saved",
+        savings,
+        one_table(
+            SAVINGS,
+            f"{LEGEND}\nNO: the printed number is no rounding of it. A decision looks at the answers to the primary "
+            "analysis alone, so the last of the three is what the alternate approach has to spend.",
+            heading=": percent of the budget, certified",
+        ),
+    ),
+    "census": Sheet(f"{CMN}, Table 7", census, _show_census),
+}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,15 +33,17 @@ from dualmech.crosscheck.instances.common import (
     BUCKETS,
     CENSUS_SETTING,
     CHOICES,
+    CMN,
     GAMMA,
     HISRACE_CELLS,
     HISRACE_TABLES,
+    RHO,
     TABLE_7,
     AccuracyTable,
     Setting,
 )
-from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_or_no
-from dualmech.crosscheck.sheet import Columns, Row, drawn
+from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, table, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
 from dualmech.studies import rivals
@@ -468,3 +471,67 @@ def _print_differences(out: Console, rows: Sequence[Row]) -> None:
         f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
         f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
     )
+
+
+# The halves of Tables 2 to 6 in a terminal, and the sheets.
+
+
+LEGEND = (
+    "1st: percent of blocks for which the first mechanism is right. Right: percent of right choices from the common "
+    f"mechanism's answers, without a margin and with {SURE:g} standard deviations of it (section 6.1). The noise of a "
+    f"coarse answer under the finer mechanism is that of {SUMMED}, as in the published code, or of {ESTIMATED}."
+)
+
+
+def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, LEGEND, "")
+    listed: list[Row] = []
+    for half in rows:
+        listed.append(half)
+        headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
+        for name in (SUMMED, ESTIMATED):
+            headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
+        headings += ["as printed"] if half.judged else []
+        named = f"{half.table.title}; {half.number} blocks of {half.blocks}"
+        out.print(table(named, headings, (_accuracies(half, row) for row in half.rows)))
+        budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
+        released = "all blocks released in {seconds:.2g} s; common mechanism certified to {gap:.0e}{mark}"
+        out.print(half.text(f"  {budget}{released}"))
+    unprinted = any(half.own for half in listed)
+    if listed and not unprinted:
+        print_lines(out, _summary(listed))
+    if not (unprinted or all(half.real for half in listed)):
+        print_lines(
+            out, "Synthetic blocks only look like the paper's, so there is no verdict; --data FILE takes real ones."
+        )
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    """Return how far from the printed numbers all rows are, and the cost of the margin."""
+    away = [apart(half, row) for half in rows for row in half.table.rows]
+    accuracies = [row[SUMMED].accuracy for half in rows for row in half.rows.values()]
+    losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)
+    return (
+        f"{SUMMED.capitalize()}: within {max(share for share, _ in away):.2f} points of the {len(away)} printed "
+        f"shares, and {max(right for _, right in away):.2f} of the accuracies. The margin costs {losses[0]:.2f} to "
+        f"{losses[-1]:.2f} points of accuracy, {median(losses):.2f} in the median."
+    )
+
+
+def _accuracies(half: Row, row: str) -> list[str]:
+    shown = [row]
+    if printed := half.table.printed(row):
+        shown.append(f"{printed[0]}, {printed[2]}")
+    for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
+        numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
+        shown += [f"{number:.2f}" for number in numbers]
+    return shown + ([yes_or_no(half_fits(half, row))] if half.judged else [])
+
+
+FILES = ("data", "grid")  # the options of sheets on blocks of a population
+
+SHEETS = {
+    "hisrace": Sheet(f"{CMN}, Tables 2 to 4", partial(halves, "HisRace"), _show_halves, options=FILES),
+    "brazil": Sheet(f"{CMN}, Tables 5 and 6", partial(halves, "Brazil"), _show_halves, options=FILES),
+    "thresholds": Sheet(CMN, rows, show, picture, options=FILES),
+}

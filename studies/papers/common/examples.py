@@ -17,8 +17,9 @@ from scipy.special import ndtr
 
 import dualmech as dm
 from dualmech import accounting, fast
-from dualmech.crosscheck.printing import COLOURS
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.instances.common import CMN
+from dualmech.crosscheck.printing import COLOURS, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 
@@ -53,9 +54,7 @@ def _truth(holds: object) -> float:
     return 0.0 if holds else float("inf")
 
 
-def _equation_residual(
-    verdict: Any, wanted: dm.LinearGaussianMechanism, source: dm.LinearGaussianMechanism
-) -> float:
+def _equation_residual(verdict: Any, wanted: dm.LinearGaussianMechanism, source: dm.LinearGaussianMechanism) -> float:
     """Return how far lemma 3.2's two equations are from holding with the matrices of a verdict."""
     if verdict.transform is None or verdict.noise is None:
         return float("inf")
@@ -376,3 +375,41 @@ def compare_reuse(
         for name, further in ways.items()
     )
     return naive, residual, joint
+
+
+# The sheets of the examples and of the ellipses.
+
+
+EXAMPLES: Columns = (
+    ("example", "{example}"),
+    ("statement", "{statement}"),
+    ("off by", "{gap:.0e}"),
+    ("holds", lambda row: yes_or_no(row.sound)),
+    ("as printed", lambda row: yes_or_no(row.sound and row.printed)),
+)
+
+
+ELLIPSES: Columns = (
+    ("covariances", "{name}"),
+    ("least trace", lambda row: f"{row.covariance.trace():.6f}"),
+    ("of the other basis", lambda row: f"{row.other.trace():.6f}"),
+    ("of the least volume", lambda row: f"{row.volume.trace():.6f}"),
+    ("area over the trace's", lambda row: f"{(np.linalg.det(row.volume) / np.linalg.det(row.covariance)) ** 0.5:.6f}"),
+    ("gap", "{gap:.0e}"),
+    ("all minimal", lambda row: yes_or_no(row.certified)),
+)
+
+
+SHEETS = {
+    "examples": Sheet(
+        f"{CMN}, examples 3.3, 3.8 and 3.12",
+        examples,
+        one_table(
+            EXAMPLES,
+            "Last column: whether the statement holds as the converted text has it, which lost rows of some matrices.",
+            parts=True,
+            words=("example", "statement"),
+        ),
+    ),
+    "ellipses": Sheet("Ellipses and their minimal upper bounds", tasks, one_table(ELLIPSES, words=()), picture),
+}

@@ -9,31 +9,36 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import scipy.linalg
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import designs, fast, strategies, workloads
-from dualmech.crosscheck.printing import Interval
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.printing import Interval, table, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table, table_each
 from dualmech.studies import rivals
 from dualmech.studies.papers.eigen.instances import (
     CELLS,
     DATACUBE,
     DESIGN_TOLERANCE,
+    EIG,
     FOURIER,
     IDENTITY,
     OPTIMUM_TOLERANCE,
+    PERMUTED_DESIGNS,
     SEED,
     WAVELET,
     Shape,
     all_ranges,
     prefixes,
+    ratio,
     root_errors,
     shape_text,
+    three_decimals,
 )
 from dualmech.validate import Array, Matrix
 
@@ -407,3 +412,88 @@ def rows_of(
             tol,
         ),
     ]
+
+
+# The sheets of design queries.
+
+
+def _design_columns(rows: Sequence[Row]) -> Columns:
+    names = dict.fromkeys(entry.name for row in rows for entry in row.parts)
+    return (
+        ("workload", "{name}{mark}"),
+        *((name, partial(_both_errors, name)) for name in names),
+        ("best", "{best.name}"),
+        ("others / eigen-queries", _others),
+    )
+
+
+def _both_errors(name: str, row: Row) -> str:
+    entries = [entry for entry in row.parts if entry.name == name]
+    return "".join(f"{three_decimals(entry.program)}\n{three_decimals(entry.completed)}" for entry in entries)
+
+
+def _others(row: Row) -> str:
+    reference, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
+    lines = (
+        ", ".join(
+            three_decimals(ratio(getattr(entries[name], kind), getattr(reference, kind))) for name in (WAVELET, FOURIER)
+        )
+        for kind in ("program", "completed")
+    )
+    return "\n".join(lines)
+
+
+def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
+    for row in rows:
+        most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
+        whole, (name, error) = row.parts[0].seconds, row.rival
+        lines = [
+            (
+                *(entry.label, three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
+                *(f"{entry.seconds:.2g}", f"{whole / entry.seconds:.1f}"),
+            )
+            for entry in row.parts
+        ]
+        headings = (
+            *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
+            *("seconds for weights", "speed"),
+        )
+        lines.append((f"best rival: {name}", three_decimals(error), "", "", ""))
+        out.print(table(row.text(f"{title}: {{name}}{known}{{mark}}"), headings, lines))
+
+
+COMPLETION: Columns = (
+    (
+        "weights",
+        lambda row: row.text("Program 1 to {asked:.0e}" if math.isfinite(row.asked) else "Theorem 2's, nothing solved"),
+    ),
+    ("gap of Program 1", "{proven:.0e}"),
+    ("eigen-queries / bound", "{program:.4f}"),
+    ("columns completed / bound", "{completed:.4f}"),
+)
+
+PURE: Columns = (
+    ("basis", "{name}"),
+    ("equal weights over best", "{gain[0]:.4f}"),
+    ("best weights over best basis", "{over_best:.4f}"),
+    ("gap", "{gap:.0e}"),
+    ("certified", lambda row: yes_or_no(row.certified)),
+)
+
+
+SHEETS = {
+    "designs": Sheet(
+        f"{EIG}, design queries",
+        comparisons,
+        one_table(
+            _design_columns,
+            "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: "
+            f"the text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
+            heading=": root errors over the optimum",
+        ),
+    ),
+    "completion": Sheet(f"{EIG}, columns completed", completion_rows, table_each(COMPLETION, "{name}")),
+    "reductions": Sheet(f"{EIG}, reductions", reductions_rows, _show_reductions),
+    "reductions8192": Sheet(f"{EIG}, reductions", large_rows, _show_reductions, apart=True),
+    "pure": Sheet(f"{EIG}, pure privacy", pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
+}

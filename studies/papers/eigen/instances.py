@@ -11,17 +11,27 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.printing import (
+    Interval,
+    TextTable,
+    print_lines,
+    rounded_from,
+    table_of_lines,
+    uncertified_mark,
+    with_allowance,
+    yes_or_no,
+)
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
 
@@ -368,3 +378,102 @@ def root_errors(totals: Interval, unit: Interval) -> Interval:
     """Return root mean square errors over those of a unit, from total variances."""
     low, high = ratio(totals, unit)
     return math.sqrt(low), math.sqrt(high)
+
+
+# The sheets of the instances: as printed, computed, and implied by the printed numbers.
+
+
+OPTIMUM = "optimum"
+
+COLUMNS = (BOUND, OPTIMUM, WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
+
+LEGEND = (
+    "Root mean square errors at equal privacy cost, over that of the Eigen-Design (columns completed). 'bound' is the "
+    "singular value bound, 'optimum' the least error of any strategy, certified to a relative gap of "
+    f"{OPTIMUM_TOLERANCE:.0e} of its "
+    "square. 'implies': the error of the paper's own Eigen-Design that a printed number was divided by, over the bound."
+)
+
+SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
+
+
+def tables(row: Row) -> Iterator[TextTable]:
+    """Yield a table of every reading of a row of the table of alternative workloads, with its verdict."""
+    for reading in row.readings:
+        instance, verdict = reading.instance, reading.verdict.sentence("a design at", "PAPER'S DESIGN WORSE")
+        over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
+        over[OPTIMUM] = ratio(reading.optimum, reading.design)
+        title = (
+            f"{row.name}: {instance.label}, {instance.cells} cells: Eigen-Design at "
+            f"{three_decimals(reading.design)} of the bound and "
+            f"{three_decimals(ratio(reading.design, reading.optimum))} of the optimum, the bound at "
+            f"{three_decimals(ratio((1.0, 1.0), reading.optimum))} of it, {reading.seconds:.2g} s"
+            + uncertified_mark(reading.certified)
+        )
+        lines = {"printed": instance.printed}
+        for name, values in (("computed", over), ("implies", reading.implied)):
+            lines[name] = {column: three_decimals(value) for column, value in values.items()}
+        yield table_of_lines(title, COLUMNS, lines, [verdict if instance.cells == CELLS else SMALLER])
+
+
+def three_decimals(interval: Interval) -> str:
+    """Return a number to three decimals where the ends of its interval are that close, else both ends.
+
+    Examples
+    --------
+    >>> three_decimals((1.01380, 1.01381)), three_decimals((9.5554, 9.6431)), three_decimals((1.0015, 1.0042))
+    ('1.014', '9.56-9.64', '1.002-1.004')
+    """
+    low, high = interval
+    if high - low <= 1e-3:
+        return f"{(low + high) / 2:.3f}"
+    decimals = 2 if f"{low:.2f}" != f"{high:.2f}" else 3
+    return f"{low:.{decimals}f}-{high:.{decimals}f}"
+
+
+def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, LEGEND, "")
+    for row in rows:
+        for drawn in tables(row):
+            out.print(drawn)
+
+
+def _readings(name: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
+    """Return a sheet of instances, each certified and held against a claim of the text."""
+    least, most = claim.factor
+
+    def columns(rows: Sequence[Row]) -> Columns:
+        names = dict.fromkeys(name for row in rows for name in row.reading.rivals)
+        return (
+            ("workload", "{reading.instance.label}"),
+            ("text holds", lambda row: yes_or_no(row.reading.within(claim))),
+            ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
+            ("design / bound", lambda row: three_decimals(row.reading.design)),
+            ("optimum certified", "{verdict}"),
+            *((name, partial(_over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+        )
+
+    show = one_table(
+        columns,
+        f"The text says that the best rival's error is {least} to {most} times the design's, and the design's at most "
+        f"{claim.over_bound} times the bound.",
+        heading=": root errors over the optimum",
+    )
+    return Sheet(f"{EIG}, {name}", lambda quick: [partial(solve_shown, instance) for instance in choose(quick)], show)
+
+
+def _over_optimum(name: str, row: Row) -> str:
+    reading = row.reading
+    error = {"bound": (1.0, 1.0), "Eigen-Design": reading.design}.get(name) or reading.rivals[name]
+    return three_decimals(ratio(error, reading.optimum))
+
+
+SHEETS = {
+    "alternative": Sheet(
+        f"{EIG}, alternative workloads",
+        lambda quick: [partial(solve_row, *row) for row in alternatives(quick)],
+        _show_alternatives,
+    ),
+    "ranges": _readings("ranges", RANGES, ranges),
+    "marginals": _readings("marginals", MARGINALS, marginals),
+}

@@ -17,12 +17,12 @@ import numpy as np
 
 import dualmech as dm
 from dualmech import accounting, validate, workloads
-from dualmech.crosscheck.instances.fitness import FitnessInstance
-from dualmech.crosscheck.printing import COLOURS
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.instances.fitness import FFU, FitnessInstance
+from dualmech.crosscheck.printing import COLOURS, interval_text
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.studies.papers.fitness import ratios
-from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
+from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios, agreed_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -225,3 +225,39 @@ def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     axes.set(xlabel=figure.varied, ylabel="largest variance / target", ylim=(0, None))
     axes.set_title(figure.subject.capitalize(), loc="left", fontsize=10)
     axes.legend()
+
+
+CURVES: Columns = (
+    ("Δ", "{privacy_cost:g}"),
+    *((f"ε = {epsilon:g}", f"{{deltas[{place}]:.4e}}") for place, epsilon in enumerate(EPSILONS)),
+    ("ε found again", "{verdict}"),
+)
+
+
+def _points(figure: Figure) -> Sheet:
+    columns: Columns = (
+        (figure.varied, lambda row: str(figure.x(row))),
+        ("squared cost", "{squared_cost:.6f}"),
+        *((name, f"{{curves[{name}]:.6f}}") for name in CA_WEIGHTINGS),
+        ("certified squared cost", lambda row: interval_text(row.reading.cost) if row.reading else ""),
+        ("certified", _certified),
+    )
+    show = one_table(columns, heading=f": {figure.subject}", words=())
+    return Sheet(f"{FFU}, Figure {figure.number}", figure.tasks, show, partial(draw_points, figure))
+
+
+def _certified(row: Row) -> str:
+    if row.reading is None:
+        return ""
+    return row.text(f"{', '.join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)}: {{verdict}}")
+
+
+SHEETS = {
+    "figure1": Sheet(
+        f"{FFU}, Figure 1",
+        lambda quick: [partial(curve, cost) for cost in COSTS],
+        one_table(CURVES, heading=": δ by ε", words=()),
+        draw_curves,
+    ),
+    **{f"figure{figure.number}": _points(figure) for figure in (FIGURE_2, FIGURE_3)},
+}

@@ -6,32 +6,46 @@ cost 1, and its ratio at any α is its `value` over α.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import (
     CONVERGENCE,
+    FFU,
     MECHANISMS,
+    RATIO_TABLES,
     FitnessInstance,
     RatioTable,
 )
 from dualmech.crosscheck.printing import (
     Interval,
-    format_line,
+    TextTable,
     interval_text,
     is_rounding,
+    print_lines,
+    table_of_lines,
     uncertified_mark,
     with_allowance,
 )
-from dualmech.crosscheck.sheet import Row
-from dualmech.crosscheck.table2 import MOST_STEPS, PublishedRun, answers_of, run_published
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
+from dualmech.crosscheck.table2 import (
+    MOST_STEPS,
+    QUICK_SECONDS,
+    SECONDS,
+    TABLE,
+    PublishedRun,
+    answers_of,
+    run_published,
+)
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
@@ -73,10 +87,13 @@ class SolvedRatios:
     total_error: float
     seconds: float  # From the instance to the last optimum
 
+    def at_cost(self, value: Interval) -> Interval:
+        """Return the interval at the certified cost of a largest ratio at squared cost 1."""
+        return value[0] / self.cost[1], value[1] / self.cost[0]
+
     def ratio(self, mechanism: str) -> Interval:
         """Return the interval of a mechanism's largest ratio at the certified cost."""
-        low, high = self.values[mechanism]
-        return low / self.cost[1], high / self.cost[0]
+        return self.at_cost(self.values[mechanism])
 
 
 def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
@@ -305,7 +322,6 @@ def _published_runs(
 COLUMNS = (*MECHANISMS[:-1], "GM", MECHANISMS[-1])
 """Those of the ratio tables, and the Gaussian mechanism, which the paper leaves out of its experiments."""
 
-STUB, WIDTH = 20, 10  # columns of a line's name, and of each number
 DECIMALS = 4  # most decimals of a ratio; two are printed in the paper
 
 LEGEND = (
@@ -318,52 +334,43 @@ LEGEND = (
     "its start), in the basis B that the text states; CAPPED where it was stopped before its own rule ended it."
 )
 
-_line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
 
-
-def lines(row: Row, room: int = 80) -> list[str]:
-    """Return the lines of a row: as printed, every reading with its verdict, and the spread of random instances."""
-    shown = [
-        _line(
-            row.table.parameter and f"{row.table.parameter} = {row.row}",
-            dict(zip(COLUMNS, COLUMNS, strict=True)),
-            room=room,
-        )
-    ]
-    shown.append(_line("  printed", row.printed, room=room))
+def tables(row: Row) -> Iterator[TextTable]:
+    """Yield a table of every reading of a row, as printed and with its verdict, and the spread of random instances."""
+    name = f"{row.table.parameter} = {row.row}, " if row.table.parameter else ""
     for reading, reading_verdict, run in zip(row.readings, row.verdicts, row.runs, strict=True):
-        shown += _reading_lines(row, reading, reading_verdict, room)
-        shown += [] if run is None else [_run_line(run, reading.cost)]
-    return shown + (_spread(row, room) if row.random else [])
+        queries, cells = reading.size
+        title = (
+            f"{name}{reading.label}{reading.label and ', '}{queries} queries x {cells} cells: "
+            f"α in {interval_text(reading.cost)}, {reading.seconds:.3g} s{uncertified_mark(reading.certified)}"
+        )
+        notes = (
+            [_sentence(reading_verdict)] if run is None else [_run_line(run, reading.cost), _sentence(reading_verdict)]
+        )
+        if words := row.table.said_of_total_error(row.row):
+            notes.insert(0, f"total squared error over CA's: {reading.total_error:.3f}, printed {words}")
+        yield table_of_lines(title, COLUMNS, _reading_lines(row, reading), notes)
+    if row.random:
+        yield _spread(row, name)
 
 
-def _reading_lines(row: Row, reading: SolvedRatios, verdict: InstanceVerdict, room: int) -> list[str]:
-    queries, cells = reading.size
-    label = f"{reading.label}, " if reading.label else ""
-    shown = [
-        f"  {label}{queries} queries x {cells} cells: α in {interval_text(reading.cost)}, "
-        f"{reading.seconds:.3g} s" + uncertified_mark(reading.certified)
-    ]
+def _reading_lines(row: Row, reading: SolvedRatios) -> dict[str, dict[str, str]]:
     certified = {name: reading.ratio(name) for name in (*RIVALS, "GM")}
-    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}, room=room))
+    implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
+    lines = {"printed": row.printed, "certified": _agreed_digits_of(certified) | {"SM-II": "1"}}
     for name, values in (("CA as coded", reading.coded), ("as worded", reading.words)):
         if values:
-            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost)), room=room))
-    implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
-    shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room))
+            lines[name] = _agreed_digits_of({key: reading.at_cost(value) for key, value in values.items()})
+    lines["implies α"] = {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
-    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
-    words = row.table.said_of_total_error(row.row)
-    if words:
-        shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {words}")
-    return [*shown, f"    {_sentence(verdict)}"]
+    return lines | {"times Δ": _agreed_digits_of(factors) | {"SM-II": "1"}}
 
 
 def _run_line(run: PublishedRun, optimum: Interval) -> str:
     """Return the result of SM-II here, and its basis."""
     low, high = (100 * share for share in run.excess(optimum))
     return (
-        f"    SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
+        f"SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
         f"{low:.2f} % to {high:.2f} % above the optimum, {run.steps} steps, "
         f"{run.seconds:.3g} s{', CAPPED' if run.capped else ''}"
     )
@@ -378,24 +385,21 @@ def _sentence(verdict: InstanceVerdict) -> str:
     return replace(verdict, fitting=fitting, others=others).sentence("α =")
 
 
-def _spread(row: Row, room: int) -> list[str]:
+def _spread(row: Row, name: str) -> TextTable:
     """Return the spread of the random instances, and which printed ratios lie in it."""
-    ends = {name: spread(row, name) for name in RIVALS}
-    count = len(row.random)
-    inside = [name for name in RIVALS if within_spread(row, name)]
-    outside = [name for name in RIVALS if name not in inside]
-    text = f"    INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
-    return [
-        f"  as the text, {count} seed{'s' if count > 1 else ''}"
-        + uncertified_mark(all(reading.certified for reading in row.random)),
-        _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}, room=room),
-        _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}, room=room),
-        text + (f"; outside: {', '.join(outside)}" if outside else ""),
-    ]
-
-
-def _ratios_at(values: Mapping[str, Interval], cost: Interval) -> dict[str, Interval]:
-    return {name: (low / cost[1], high / cost[0]) for name, (low, high) in values.items()}
+    ends, count = {mechanism: spread(row, mechanism) for mechanism in RIVALS}, len(row.random)
+    inside = [mechanism for mechanism in RIVALS if within_spread(row, mechanism)]
+    outside = [mechanism for mechanism in RIVALS if mechanism not in inside]
+    text = f"INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
+    title = f"{name}as the text, {count} seed{'s' if count > 1 else ''}"
+    lines = {
+        label: {mechanism: f"{pair[place]:.{DECIMALS}f}" for mechanism, pair in ends.items()}
+        for place, label in enumerate(("least", "largest"))
+    }
+    mark = uncertified_mark(all(reading.certified for reading in row.random))
+    return table_of_lines(
+        title + mark, COLUMNS, lines, [text + (f"; outside: {', '.join(outside)}" if outside else "")]
+    )
 
 
 def _agreed_digits_of(intervals: Mapping[str, Interval]) -> dict[str, str]:
@@ -415,3 +419,70 @@ def agreed_digits(interval: Interval) -> str:
         if f"{low:.{decimals}f}" == f"{high:.{decimals}f}":
             return f"{low:.{decimals}f}"
     return f"{low:.1f}..{high:.1f}"
+
+
+# The sheets of the tables.
+
+
+QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
+"""Largest parameter of a ratio table's rows in a quick run."""
+
+QUICK_SEEDS = 3
+
+RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
+"""Limit of each run of Table 3; the paper let gradient descent run for minutes."""
+
+RUNS, QUICK_RUNS = (256, SECONDS), (64, QUICK_SECONDS)
+"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run; a requested
+time limit holds for all sizes."""
+
+
+def _race(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    seconds = limit or (QUICK_RACE_SECONDS if quick else RACE_SECONDS)
+    return [partial(race, size, seconds) for size in CONVERGENCE]
+
+
+def _raced(name: str, row: Row) -> str:
+    answer = row.answers[name]
+    return str(answer.text(f"{{seconds:.2g}} s, {{gap:.0e}}{', CAPPED' if answer.seconds >= row.limit else ''}"))
+
+
+RACE: Columns = (
+    ("d", "{size}"),
+    ("descent, printed", "{printed[0]} s"),
+    ("SM-II, printed", "{printed[1]} s"),
+    ("descent", partial(_raced, "softmax_gradient")),
+    ("SM-II", partial(_raced, "softmax_newton")),
+    ("dual, certified", partial(_raced, "dual")),
+)
+
+
+def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
+    seeds, (cells, seconds) = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
+    runs = (cells, seconds) if limit is None else (math.inf, limit)
+    return [partial(solve_row, table, row, seeds, runs) for row in chosen]
+
+
+def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND, "")
+    for row in rows:
+        for drawn in tables(row):
+            out.print(drawn)
+        print_lines(out, "")
+
+
+LIMIT = ("limit",)  # the option of sheets on which published solvers run
+
+SHEETS = {
+    "table2": TABLE,
+    "table3": Sheet(
+        f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), options=LIMIT
+    ),
+    **{
+        f"table{table.number}": Sheet(
+            table.source, partial(_ratios, table), partial(_show_ratios, table.subject), options=LIMIT
+        )
+        for table in RATIO_TABLES
+    },
+}

@@ -10,24 +10,36 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.printing import print_lines
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.studies import rivals
 from dualmech.studies.papers.local.instances import (
     ALL_RIVALS,
     BEST_HADAMARD,
+    BRANCHING,
+    COMPARED,
+    DELTA,
+    FOURIER,
+    GAUSS,
     HADAMARD,
     HISTOGRAM,
+    LAPLACE,
+    LDP,
     ONE_BLOCK,
     RAPPOR,
     RESPONSE,
+    SUBSETS,
+    TREE,
+    TREE_OF_SUBSETS,
     WORKLOADS,
     LocalInstance,
 )
@@ -92,7 +104,8 @@ def solve(
         worst = fast.solve(dm.LocalStrategy(workload, epsilon, criterion="worst"), tol=tol)
         bounds.append(worst.lower_bound)
         gap = max(gap, worst.gap)
-    variances = rivals.MatrixRival(mean.primal, epsilon).user_variances(workload)
+    # The root has the Gram matrix of the workload, on which variances depend, and no more rows than columns.
+    variances = dm.LocalMechanism(mean.primal, epsilon, dm.Workload(problem.root)).user_variances
     values = {
         **{"name": instance.name, "size": size, "epsilon": epsilon, "bound": max(bounds) / unit},
         "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / size / unit,
@@ -238,3 +251,140 @@ def response_is_optimal_from(size: int) -> float:
     one, two = math.sqrt(size - 1), math.sqrt(2 * (size - 2))
     growth = ((size - 1) * two - (size - 2) * one) / (2 * one - two)
     return math.log(growth)
+
+
+# The sheets of the comparisons, of the worst case and of histograms.
+
+
+LEGEND = (
+    f"Users needed for a variance of {rivals.ALPHA:g} per query, over the number of users squared, in the worst "
+    "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
+    "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
+    "in blocks by its authors' rule, as the published code has it, Had.1 in one block, Had.* in as many as are best. "
+    f"tree: hierarchical of branching {BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix "
+    "mechanism, L2 with Gaussian noise "
+    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
+    "the optimum at most, and CAPPED where its search was stopped by its limit of time."
+)
+
+SHORT = {
+    RESPONSE: "random",
+    HADAMARD: "Had.",
+    ONE_BLOCK: "Had.1",
+    BEST_HADAMARD: "Had.*",
+    SUBSETS: "subset",
+    TREE: "tree",
+    TREE_OF_SUBSETS: "tree*",
+    LAPLACE: "L1",
+    GAUSS: "L2",
+}
+"""Headings of mechanisms with long names."""
+
+
+def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, LEGEND)
+    columns: Columns = (
+        (varied, "{epsilon:g}" if varied == "ε" else "{size}"),
+        ("bound", "{bound:.1f}"),
+        ("paper", lambda row: f"{row.paper / row.bound:.2f}"),
+        ("best", lambda row: f"{row.optimised / row.bound:.3f}"),
+        *((SHORT.get(name, name), partial(_multiple, name)) for name in ALL_RIVALS),
+        ("proven", _proven),
+    )
+    for name, group in itertools.groupby(rows, key=lambda row: row.name):
+        listed = list(group)
+        fixed = listed[0].text("n = {size}" if varied == "ε" else "ε = {epsilon:g}")
+        out.print(drawn(f"{name}, {fixed}", columns, listed, padding=(0, 1, 0, 0)))
+        print_lines(out, _summary(varied, listed))
+    print_lines(out, "")
+
+
+def _multiple(name: str, row: Row) -> str:
+    return f"{row.rivals[name] / row.bound:.2f}"
+
+
+def _proven(row: Row) -> str:
+    """Return whether the strategy is as near the optimum as was asked, and how near it is proven to be."""
+    verdict = "{verdict}, " if np.isfinite(row.tolerance) else ""
+    return row.text(f"{verdict}{{gap:.1%}}{' CAPPED' if row.capped else ''}")
+
+
+def _summary(varied: str, rows: Sequence[Row]) -> str:
+    groups = (COMPARED, ALL_RIVALS)
+    of_paper, of_all = (", ".join(dict.fromkeys(best(row, names) for row in rows)) for names in groups)
+    paper, everyone = ([improvement(row, names) for row in rows] for names in groups)
+    text = (
+        f"  Best of the paper's rivals: {of_paper}; of all: {of_all}. The best of them needs {min(paper):.2f} to "
+        f"{max(paper):.2f} times the optimised users; of all, {min(everyone):.2f} to {max(everyone):.2f}."
+    )
+    if varied == "n" and len(rows) > 1:
+        powers: dict[str, Callable[[Row], float]] = {
+            "bound": lambda row: row.bound,
+            "best": lambda row: row.optimised,
+            "tree": lambda row: row.rivals[TREE],
+            "Fourier": lambda row: row.rivals[FOURIER],
+        }
+        slopes = ", ".join(f"{key} {slope(rows, users):.2f}" for key, users in powers.items())
+        text += f" Growth by powers of n at the end: {slopes}."
+    return text
+
+
+NAMED: Columns = (("workload", "{name}"), ("n", "{size}"), ("ε", "{epsilon:g}"))
+
+HISTOGRAMS: Columns = (
+    ("n", "{size}"),
+    ("ε", "{epsilon:g}"),
+    ("set size", "{members}"),
+    ("users", "{users:.2f}"),
+    ("paper's bound", "{paper:.2f}"),
+    *((name, f"{{others[{name}]:.3f}}") for name in OTHERS),
+    ("distance from the bound", "{gap:.0e}"),
+    ("optimal", "{verdict}"),
+)
+
+WORST: Columns = (
+    *NAMED,
+    ("worst / average", "{ratio:.4f}"),
+    ("theorem 5.1", "{allowed:.2f}"),
+    ("above the least worst", lambda row: _percent(*row.excess)),
+    ("gap", "{gap:.0e}"),
+    ("certified", "{verdict}"),
+    ("seconds", "{seconds:.2g}"),
+)
+
+
+def _percent(least: float, most: float) -> str:
+    low, high = 100 * least, 100 * most
+    return f"{high:.4f} %" if high - low < 1e-3 else f"{low:.4f} to {high:.4f} %"
+
+
+def _starts(rows: Sequence[Row]) -> str:
+    starts = ", ".join(
+        f"{response_is_optimal_from(size):.3f} (n = {size})" for size in dict.fromkeys(row.size for row in rows)
+    )
+    return f"Randomised response is optimal from ε = {starts} on."
+
+
+def _ratios(rows: Sequence[Row]) -> str:
+    ratios = sorted(row.ratio for row in rows)
+    most = ratios[int(0.9 * (len(ratios) - 1))]
+    return f"Nine in ten ratios are at most {most:.3f}, the largest is {ratios[-1]:.3f}."
+
+
+_by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparisons, "n")
+
+SHEETS = {
+    "histograms": Sheet(
+        f"{LDP}, histograms",
+        histograms_rows,
+        one_table(HISTOGRAMS, _starts, heading=": subset selection, and multiples of its users"),
+    ),
+    "epsilon": Sheet(f"{LDP}, Figure 1, few user types", by_epsilon, _by_epsilon),
+    "epsilon512": Sheet(f"{LDP}, Figure 1", by_epsilon_at_size, _by_epsilon, apart=True, options=("limit",)),
+    "size": Sheet(f"{LDP}, Figure 2", by_size, _by_size, apart=True, options=("limit",)),
+    "worst": Sheet(
+        f"{LDP}, Figure 3b",
+        worst_rows,
+        one_table(WORST, _ratios, heading=": the best strategy on average, in the worst case"),
+    ),
+}

@@ -1,6 +1,7 @@
 """The paper's tables of ratios: verdicts, instances, what every mechanism needs, and how rows look."""
 
 import dataclasses
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 from commanded import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import MECHANISMS, RATIO_TABLES
-from dualmech.crosscheck.printing import rounded_from
+from dualmech.crosscheck.printing import TextTable, rounded_from
 from dualmech.crosscheck.sheet import Row, Sheet
 from dualmech.studies import rivals
 from dualmech.studies.papers import sheets
@@ -34,6 +36,13 @@ TABLES = {table.number: table for table in RATIO_TABLES}
 
 def exact(column: str, value: float, printed: str, weight: int = 1) -> Evidence:
     return Evidence(column, column, (value, value), printed, weight)
+
+
+def told(tables: Iterator[TextTable]) -> str:
+    out = Console(file=io.StringIO(), width=200)
+    for each in tables:
+        out.print(each)
+    return str(out.file.getvalue())  # type: ignore[attr-defined]
 
 
 def changed(row: Row, **changes: Any) -> Row:
@@ -267,7 +276,7 @@ class TestTheTables:
         loose: SolvedRatios = dataclasses.replace(row.readings[0], certified=False)
         wide = changed(row, readings=(loose,))
         assert wide.outcome is Agreement.WIDE
-        assert any("WIDE" in line for line in ratios.lines(wide))
+        assert "WIDE" in told(ratios.tables(wide))
 
 
 LARGER = [(10, 6), (10, 8), (10, 10)] + [(n, d) for n in instances.RANDOM_TABLES for d in (128, 256)]
@@ -300,14 +309,14 @@ class TestRace:
 
 class TestReport:
     def test_a_row_shows_printed_beside_certified_with_a_verdict(self, solved: dict[tuple[int, int], Row]) -> None:
-        text = "\n".join(ratios.lines(solved[4, 252]))
+        text = told(ratios.tables(solved[4, 252]))
         for words in ("36.56", "41.8128", "319 queries x 252 cells", "PAPER ABOVE THE OPTIMUM by 14.35 %", "2.07"):
             assert words in text
-        text = "\n".join(ratios.lines(solved[6, 64]))
+        text = told(ratios.tables(solved[6, 64]))
         for words in ("as worded", "as the code, seed 0", "as the text, 2 seeds", "INSTANCE IS RANDOM"):
             assert words in text
-        assert "THE INSTANCE MAY DIFFER" in "\n".join(ratios.lines(solved[9, 232]))
-        assert "AGREES IN PART: IP, CA" in "\n".join(ratios.lines(solved[7, 64]))
+        assert "THE INSTANCE MAY DIFFER" in told(ratios.tables(solved[9, 232]))
+        assert "AGREES IN PART: IP, CA" in told(ratios.tables(solved[7, 64]))
 
 
 class TestCommand:
