@@ -13,7 +13,7 @@ Counts are multiplied by √(2ρ), so that every mechanism stays at squared priv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -42,7 +42,7 @@ from dualmech.crosscheck.instances.common import (
     AccuracyTable,
     Setting,
 )
-from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, table, yes_or_no
+from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import FileFormatError, InvalidInputError
 from dualmech.files import csv
@@ -61,29 +61,6 @@ NOISE = ("rho", "sigma")
 OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # names of a setting, without and with the cost of a head count
 COLUMNS = (*NOISE, "x", "y", "gamma")
 """What a header may name. One of the first two must be there; other columns that are left out are as in the paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTable:
-    """A choice under the user's settings, which no paper prints; `AccuracyTable` is a printed one."""
-
-    choice: str  # Between which mechanisms
-    rows: dict[str, Setting]  # By name
-    varied = OWN
-
-    @property
-    def title(self) -> str:
-        return f"Your grid, {self.choice}"
-
-    @property
-    def fixed(self) -> Setting:
-        return next(iter(self.rows.values()))
-
-    def setting(self, row: str) -> Setting:
-        return self.rows[row]
-
-    def printed(self, row: str) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
 
 
 def read_grid(path: str, usual: Setting, coarsest: float) -> list[Setting]:
@@ -160,44 +137,41 @@ class CensusBlocks:
     real: bool  # Whether they come from a file
 
 
-def apart(half: Row, row: str) -> tuple[float, float]:
-    """By how many points plain sums without a margin differ from the printed share and accuracy."""
-    first, _, accuracy = map(float, half.table.printed(row))
-    outcome = half.rows[row][SUMMED]
-    return abs(outcome.first - first), abs(outcome.accuracy[PLAIN] - accuracy)
-
-
-def half_fits(half: Row, row: str) -> bool:
+def half_fits(row: Row) -> bool:
     """Whether plain sums without a margin give the printed numbers: right choices to the digit, accuracy nearly.
 
     The accuracy may differ by four of its standard errors, since the noise is drawn anew.
     """
-    first, _, accuracy = half.table.printed(row)
-    outcome = half.rows[row][SUMMED]
-    return is_rounding(first, (outcome.first,) * 2) and near(outcome.accuracy[PLAIN], float(accuracy), half.number)
+    first, _, accuracy = row.printed
+    outcome = row.values[SUMMED]
+    return is_rounding(first, (outcome.first,) * 2) and near(outcome.plain, float(accuracy), row.number)
 
 
-def solve(table: AccuracyTable | OwnTable, blocks: CensusBlocks) -> Row:
-    """Compute a half of one of Tables 2 to 6, or a grid of settings, on some blocks.
+def solve(table: AccuracyTable, blocks: CensusBlocks, grid: Mapping[str, Setting] | None = None) -> Row:
+    """Compute a half of one of Tables 2 to 6 on some blocks, or the settings of a grid, by name, for its choice.
 
-    'rows' has, by row and by reading of the noise, percent of blocks for which the first mechanism is right ('first'),
-    and by margin percent of right choices ('accuracy'). Seconds are for one release of every block: common mechanism,
-    choice, residual, and the answers put together.
+    The parts are its rows: for either reading of the noise, percent of blocks for which the first mechanism is right
+    ('first'), and of right choices, without a margin ('plain') and with one ('sure'). Seconds are for one release of
+    every block: common mechanism, choice, residual, and the answers put together.
     """
     choice = CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
-    rows = {
-        row: {name: _outcome(chain, candidate, table.setting(row), blocks.counts) for name, candidate in finer.items()}
-        for row in table.rows
-    }
-    begun, setting = time.perf_counter(), table.fixed
+    settings = {row: table.setting(row) for row in table.rows} if grid is None else grid
+    shared = {"number": len(blocks.counts), "judged": blocks.real and grid is None}
+    parts = tuple(
+        Row(
+            {"name": name, "printed": table.printed(name) if grid is None else None, **shared}
+            | {reading: _outcome(chain, candidate, setting, blocks.counts) for reading, candidate in finer.items()}
+        )
+        for name, setting in settings.items()
+    )
+    begun, setting = time.perf_counter(), next(iter(settings.values()))
     rule = decisions.SignalToNoiseRule(chain, setting.share, setting.level * (1 - EDGE))
     chain.simulate(scaled_counts(blocks.counts, setting.rho), rule, NOISE_SEED)
-    has_unprinted = not all(map(table.printed, table.rows))
-    values: dict[str, object] = {"table": table, "blocks": blocks.name, "number": len(blocks.counts), "rows": rows}
-    values |= {"own": has_unprinted, "real": blocks.real, "judged": blocks.real and not has_unprinted}
-    return Row(values | {"seconds": time.perf_counter() - begun}, chain.gap, chain.certified)
+    seconds = time.perf_counter() - begun
+    values = {"table": table, "blocks": blocks.name, "own": grid is not None, "real": blocks.real, "seconds": seconds}
+    return Row(values | shared, chain.gap, chain.certified, parts=parts)
 
 
 def cell_sums(primary: dm.Workload, secondary: dm.Workload) -> dm.LinearGaussianMechanism:
@@ -217,17 +191,18 @@ def scaled_counts(counts: Array, rho: float) -> Array:
 
 def _outcome(chain: dm.Chain, finer: dm.LinearGaussianMechanism, setting: Setting, counts: Array) -> Row:
     (stage,) = chain.stages
-    data = scaled_counts(counts, setting.rho)
-    level = setting.level * (1 - EDGE)
-    rules = {
-        margin: decisions.SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
+    data, level = scaled_counts(counts, setting.rho), setting.level * (1 - EDGE)
+    plain, sure = (
+        decisions.SignalToNoise(chain.mechanisms[0], finer, stage.known, setting.share, level, margin)
         for margin in MARGINS
-    }
-    right = rules[0.0].true_verdict(data) == decisions.Verdict.SECONDARY
+    )
+    right = plain.true_verdict(data) == decisions.Verdict.SECONDARY
     answers = stage.known.simulate(data, NOISE_SEED)
-    chosen = {margin: rule.choose(answers) == decisions.Verdict.SECONDARY for margin, rule in rules.items()}
-    accuracy = {margin: percent(choice == right) for margin, choice in chosen.items()}
-    return Row({"first": percent(~right), "accuracy": accuracy})
+    accuracy = {
+        name: percent((rule.choose(answers) == decisions.Verdict.SECONDARY) == right)
+        for name, rule in (("plain", plain), ("sure", sure))
+    }
+    return Row({"first": percent(~right), **accuracy})
 
 
 def near(accuracy: float, printed: float, number: int) -> bool:
@@ -260,17 +235,17 @@ def halves(name: str, quick: bool, data: str | None = None, grid: str | None = N
     - `data`: a file of blocks instead;
     - `grid`: a file of settings in place of the printed ones.
     """
-    tables: Sequence[AccuracyTable | OwnTable] = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    chosen: list[tuple[AccuracyTable, dict[str, Setting] | None]] = [(table, None) for table in tables]
     if grid is not None:
-        usual = {table.choice: table.fixed for table in tables}
-        tables = [
-            OwnTable(choice, by_name(read_grid(grid, setting, coarsest(choice)), counted=False))
-            for choice, setting in usual.items()
+        chosen = [
+            (table, by_name(read_grid(grid, table.fixed, coarsest(choice)), counted=False))
+            for choice, table in {table.choice: table for table in tables}.items()
         ]
     number = QUICK_BLOCKS if quick else BLOCKS
     if data is not None:
         blocks_of(name, number, data)  # refuses another file, before any work
-    return [partial(_half, table, name, number, data) for table in tables]
+    return [partial(_half, table, settings, name, number, data) for table, settings in chosen]
 
 
 def coarsest(choice: str) -> float:
@@ -278,8 +253,8 @@ def coarsest(choice: str) -> float:
     return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
 
 
-def _half(table: AccuracyTable | OwnTable, *drawn: Any) -> Row:
-    return solve(table, blocks_of(*drawn))
+def _half(table: AccuracyTable, settings: dict[str, Setting] | None, *drawn: Any) -> Row:
+    return solve(table, blocks_of(*drawn), settings)
 
 
 # The chain of common mechanisms against thresholds on head counts (CMN, Figure 1 and the Acc column of Table 7).
@@ -407,10 +382,20 @@ def picture(axes: Axes, rows: Sequence[Row]) -> None:
 
 def show(out: Console, title: str, rows: Iterator[Row]) -> None:
     """Print Table 7 and Figure 1 for some blocks, under the printed settings or those of a grid."""
-    listed = list(rows)
-    has_unprinted = any(row.printed is None for row in listed)
-    setting = COUNTED if has_unprinted else "ρ"
-    _print_choices(out, title, listed, setting)
+    listed = [*rows]
+    printed, judged = all(row.printed for row in listed), any(row.judged for row in listed)
+    setting = "ρ" if printed else COUNTED
+    choices: Columns = (
+        (setting, "{name}{mark}"),
+        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
+        ("right", partial(_at_margin, "chain", PLAIN)),
+        ("PLB saved", "{saved:.2f}"),
+        *([("printed", _printed)] * printed),
+        *([("as printed", lambda row: yes_or_no(as_printed(row)))] * judged),
+    )
+    where = listed[0].text("{number} blocks of {blocks}") if listed else ""
+    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
+    out.print(drawn(f"{title}: Table 7, percent; {where}", choices, listed, notes=[meaning]))
     columns: Columns = (
         (setting, "{name}"),
         ("chain", partial(_at_margin, "chain", PLAIN)),
@@ -420,35 +405,20 @@ def show(out: Console, title: str, rows: Iterator[Row]) -> None:
         ("best, noisy counts", "{noisy:.2f}"),
         ("too fine", partial(_at_margin, "finer", PLAIN)),
         (f"too fine, {SURE:g}σ", partial(_at_margin, "finer", SURE)),
-        *([] if has_unprinted else [("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")]),
+        *([("printed: chain, thresholds", "{printed.accuracy}, {printed.thresholds}")] * printed),
     )
     out.print(drawn(f"{title}: Figure 1, percent of right choices", columns, listed))
-    if listed and not has_unprinted:
-        _print_differences(out, listed)
-    seconds = max((row.seconds for row in listed), default=0.0)
-    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in listed}))
-    print_lines(
-        out,
-        f"All blocks released along the chain in at most {seconds:.2g} s. The thresholds see exact counts (but for "
-        f"'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they were tuned on; no "
-        "thresholds do better there than the best ones.",
-    )
+    if listed:
+        print_lines(out, *([_differences(listed)] if printed else []), _reading(listed))
 
 
-def _print_choices(out: Console, title: str, rows: Sequence[Row], setting: str) -> None:
-    """Print for how many blocks each histogram is right, next to Table 7 where its settings are used."""
-    judged, printed = any(row.judged for row in rows), all(row.printed for row in rows)
-    columns: Columns = (
-        (setting, "{name}{mark}"),
-        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
-        ("right", partial(_at_margin, "chain", PLAIN)),
-        ("PLB saved", "{saved:.2f}"),
-        *([("printed", _printed)] * printed),
-        *([("as printed", lambda row: yes_or_no(as_printed(row)))] * judged),
+def _reading(rows: Sequence[Row]) -> str:
+    shares = ", ".join(f"{share:g}" for share in sorted({row.setting.gamma for row in rows}))
+    return (
+        f"All blocks released along the chain in at most {max(row.seconds for row in rows):.2g} s. The thresholds see "
+        f"exact counts (but for 'noisy counts', which cost γ = {shares} of ρ), and are judged on the blocks that they "
+        "were tuned on; no thresholds do better there than the best ones."
     )
-    where = f"{rows[0].number} blocks of {rows[0].blocks}" if rows else ""
-    meaning = "PLB saved: of the privacy loss budget, what the chain knows when it decides, in the mean over blocks."
-    out.print(drawn(f"{title}: Table 7, percent; {where}", columns, rows, notes=[meaning]))
 
 
 def _at_margin(name: str, margin: float, row: Row) -> str:
@@ -459,17 +429,13 @@ def _printed(row: Row) -> str:
     return ", ".join((*row.printed.shares, row.printed.accuracy, row.printed.saved))
 
 
-def _print_differences(out: Console, rows: Sequence[Row]) -> None:
-    """Print how far the chain is from its printed numbers, and the thresholds from the best ones."""
-    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in rows if row.printed)
-    tuned, noisy = (
-        max(abs(row.best - other) for row, other in pairs)
-        for pairs in ([(row, row.tuned) for row in rows], [(row, row.noisy) for row in rows])
-    )
-    print_lines(
-        out,
+def _differences(rows: Sequence[Row]) -> str:
+    """Return how far the chain is from its printed numbers, and the thresholds from the best ones."""
+    printed = max(abs(row.chain[PLAIN] - float(row.printed.accuracy)) for row in rows)
+    tuned, noisy = (max(abs(row.best - getattr(row, name)) for row in rows) for name in ("tuned", "noisy"))
+    return (
         f"The chain is within {printed:.2f} points of the printed accuracy at every ρ; the best thresholds are within "
-        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones.",
+        f"{tuned:.2f} of the tuned ones, and for noisy counts within {noisy:.2f} of those for exact ones."
     )
 
 
@@ -488,12 +454,18 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
     listed: list[Row] = []
     for half in rows:
         listed.append(half)
-        headings = [half.table.varied, *([] if half.own else ["printed: 1st, right"])]
-        for name in (SUMMED, ESTIMATED):
-            headings += [f"{name}: 1st", "right", f"right, {SURE:g}σ"]
-        headings += ["as printed"] if half.judged else []
-        named = f"{half.table.title}; {half.number} blocks of {half.blocks}"
-        out.print(table(named, headings, (_accuracies(half, row) for row in half.rows)))
+        columns: Columns = (
+            (OWN if half.own else half.table.varied, "{name}"),
+            *([] if half.own else [("printed: 1st, right", "{printed[0]}, {printed[2]}")]),
+            *(
+                (heading.format(reading), f"{{{reading}.{value}:.2f}}")
+                for reading in (SUMMED, ESTIMATED)
+                for heading, value in (("{}: 1st", "first"), ("right", "plain"), (f"right, {SURE:g}σ", "sure"))
+            ),
+            *([("as printed", lambda row: yes_or_no(half_fits(row)))] if half.judged else []),
+        )
+        named = f"Your grid, {half.table.choice}" if half.own else half.table.title
+        out.print(drawn(half.text(f"{named}; {{number}} blocks of {{blocks}}"), columns, half.parts))
         budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
         released = "all blocks released in {seconds:.2g} s; common mechanism certified to {gap:.0e}{mark}"
         out.print(half.text(f"  {budget}{released}"))
@@ -506,26 +478,19 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
         )
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(halves: Sequence[Row]) -> str:
     """Return how far from the printed numbers all rows are, and the cost of the margin."""
-    away = [apart(half, row) for half in rows for row in half.table.rows]
-    accuracies = [row[SUMMED].accuracy for half in rows for row in half.rows.values()]
-    losses = sorted(accuracy[PLAIN] - accuracy[SURE] for accuracy in accuracies)
-    return (
-        f"{SUMMED.capitalize()}: within {max(share for share, _ in away):.2f} points of the {len(away)} printed "
-        f"shares, and {max(right for _, right in away):.2f} of the accuracies. The margin costs {losses[0]:.2f} to "
-        f"{losses[-1]:.2f} points of accuracy, {median(losses):.2f} in the median."
+    rows = [(row.printed, row.values[SUMMED]) for half in halves for row in half.parts]
+    first, right = (
+        max(abs(getattr(outcome, name) - float(printed[place])) for printed, outcome in rows)
+        for name, place in (("first", 0), ("plain", 2))
     )
-
-
-def _accuracies(half: Row, row: str) -> list[str]:
-    shown = [row]
-    if printed := half.table.printed(row):
-        shown.append(f"{printed[0]}, {printed[2]}")
-    for outcome in (half.rows[row][name] for name in (SUMMED, ESTIMATED)):
-        numbers = (outcome.first, outcome.accuracy[PLAIN], outcome.accuracy[SURE])
-        shown += [f"{number:.2f}" for number in numbers]
-    return shown + ([yes_or_no(half_fits(half, row))] if half.judged else [])
+    losses = sorted(outcome.plain - outcome.sure for _, outcome in rows)
+    return (
+        f"{SUMMED.capitalize()}: within {first:.2f} points of the {len(rows)} printed shares, and {right:.2f} of the "
+        f"accuracies. The margin costs {losses[0]:.2f} to {losses[-1]:.2f} points of accuracy, {median(losses):.2f} in "
+        "the median."
+    )
 
 
 FILES = ("data", "grid")  # the options of sheets on blocks of a population

@@ -6,7 +6,7 @@ it holds as printed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,22 @@ ROUNDING = 1e-9
 """Largest difference between a statement's two sides, absolute; all numbers are of the size of 1."""
 
 
-def fact(example: str, statement: str, difference: float, printed: bool = True) -> Row:
-    """Return a statement of an example.
+def example(name: str, differences: Mapping[str, float], printed: Mapping[str, float] | None = None) -> Row:
+    """Return an example, a part for each statement.
 
-    - `difference`: between its two sides; 0 or infinity for a statement that is true or false;
-    - `printed`: whether it also holds exactly as the converted text prints it.
+    - `differences`: by statement, between its two sides; 0 or infinity for one that is true or false;
+    - `printed`: the same as the converted text prints the statement, where it lost something.
     """
-    values = {"example": example, "statement": statement, "printed": printed}
-    return Row(values, difference, sound=difference <= ROUNDING)
+    as_printed = {**differences, **(printed or {})}
+    parts = [
+        Row(
+            {"example": name, "statement": statement, "printed": as_printed[statement] <= ROUNDING},
+            difference,
+            sound=difference <= ROUNDING,
+        )
+        for statement, difference in differences.items()
+    ]
+    return Row({"name": name}, parts=tuple(parts))
 
 
 def _mechanism(queries: npt.ArrayLike, noise: npt.ArrayLike) -> dm.LinearGaussianMechanism:
@@ -74,20 +82,18 @@ def personal_privacy() -> Row:
     """Check lemma 2.4 on two cells of different cost: the diagonal of the privacy cost matrix is enough."""
     mechanism = _mechanism([[1, 0], [1, 1], [0, 2]], 2.0)
     costs = np.diag(mechanism.cost_matrix)
-    epsilon, name = 1.0, "lemma 2.4"
+    epsilon = 1.0
     roots = np.sqrt(costs)
     deltas = ndtr(roots / 2 - epsilon / roots) - np.exp(epsilon) * ndtr(-roots / 2 - epsilon / roots)
-    facts = (
-        fact(name, "the profile is the c_i, the diagonal of the cost matrix", _distance(mechanism.profile, costs)),
-        fact(name, "ρ is the largest c_i / 2", abs(mechanism.rho - costs.max() / 2)),
-        fact(name, "δ at ε = 1 is that of the largest c_i", abs(mechanism.delta(epsilon) - deltas.max())),
-        fact(
-            name,
-            "the personal δ_i are those of c_i",
-            _distance([accounting.delta(root, epsilon) for root in roots], deltas),
-        ),
+    return example(
+        "lemma 2.4",
+        {
+            "the profile is the c_i, the diagonal of the cost matrix": _distance(mechanism.profile, costs),
+            "ρ is the largest c_i / 2": abs(mechanism.rho - costs.max() / 2),
+            "δ at ε = 1 is that of the largest c_i": abs(mechanism.delta(epsilon) - deltas.max()),
+            "the personal δ_i are those of c_i": _distance([accounting.delta(root, epsilon) for root in roots], deltas),
+        },
     )
-    return Row({"name": name}, parts=facts)
 
 
 def equivalence() -> Row:
@@ -96,36 +102,26 @@ def equivalence() -> Row:
     raw = _mechanism(rows, 2.0)
     consistent = _mechanism(np.eye(2), [[4 / 3, -2 / 3], [-2 / 3, 4 / 3]])
     transform = np.array([[1, 2, -1], [1, -1, 2]]) / 3
-    as_printed = np.array([[1, 2, -1], [2, 1, 2], [-1, 2, 1]]) / 3
+    printed = np.array([[1, 2, -1], [2, 1, 2], [-1, 2, 1]]) / 3
     missing = np.array([1.0, -1.0, -1.0])
     added = 2 / 3 * np.outer(missing, missing)
     roots = np.sqrt(2) * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0]])
     back = np.array(rows, dtype=np.float64)
     forth = consistent.is_answerable_from(raw)
-    name = "3.3"
-    facts = (
-        fact(name, "both mechanisms have ρ = 1/2", _distance([raw.rho, consistent.rho], 0.5)),
-        fact(
-            name,
-            "M_b = A M_a with A = (1 2 -1; 1 -1 2)/3",
-            _lemma(consistent, raw, transform, np.zeros((2, 2))),
-            _lemma(consistent, raw, as_printed, np.zeros((2, 2))) <= ROUNDING,
-        ),
-        fact(name, "the library's A and C satisfy lemma 3.2", _equation_residual(forth, consistent, raw)),
-        fact(
-            name,
-            "M_a = B M_b + √(2/3) (1, -1, -1)' N(0, 1)",
-            _lemma(raw, consistent, back, added),
-            _lemma(raw, consistent, back, roots @ roots.T) <= ROUNDING,
-        ),
-        fact(
-            name,
-            "the leftover noise of algorithm 4 is the same",
-            _distance(dm.decomposition(raw, consistent).leftover, added),
-        ),
-        fact(name, "they are equivalent", _truth(raw.is_equivalent_to(consistent))),
-    )
-    return Row({"name": name}, parts=facts)
+    fewer, more = "M_b = A M_a with A = (1 2 -1; 1 -1 2)/3", "M_a = B M_b + √(2/3) (1, -1, -1)' N(0, 1)"
+    differences = {
+        "both mechanisms have ρ = 1/2": _distance([raw.rho, consistent.rho], 0.5),
+        fewer: _lemma(consistent, raw, transform, np.zeros((2, 2))),
+        "the library's A and C satisfy lemma 3.2": _equation_residual(forth, consistent, raw),
+        more: _lemma(raw, consistent, back, added),
+        "the leftover noise of algorithm 4 is the same": _distance(dm.decomposition(raw, consistent).leftover, added),
+        "they are equivalent": _truth(raw.is_equivalent_to(consistent)),
+    }
+    as_printed = {
+        fewer: _lemma(consistent, raw, printed, np.zeros((2, 2))),
+        more: _lemma(raw, consistent, back, roots @ roots.T),
+    }
+    return example("3.3", differences, as_printed)
 
 
 def maximal() -> Row:
@@ -137,26 +133,17 @@ def maximal() -> Row:
     problem = dm.CommonMechanism([first, second])
     solution = fast.solve(problem)
     mechanism = solution.mechanism
-    name = "3.8"
-    facts = (
-        fact(
-            name,
-            "M_3 is common to M_1 and M_2",
-            _truth(common.is_answerable_from(first) and common.is_answerable_from(second)),
-        ),
-        fact(name, "M_4 = M_1 + N(0, 1/2)", _lemma(best, first, np.eye(1), np.full((1, 1), 0.5))),
-        fact(
-            name,
-            "M_4 = (3/4, 1/4, 1/4, 1/4) M_2, M_2 of four rows",
-            _lemma(best, second, weights, np.zeros((1, 1))),
-            printed=False,
-        ),
-        fact(name, "M_3 is not maximal", _truth(not problem.maximality(common))),
-        fact(name, "M_4 is maximal", _truth(problem.maximality(best))),
-        fact(name, "the certified common mechanism is M_4", _distance(mechanism.cost_matrix, best.cost_matrix)),
-        fact(name, "its certified gap", solution.gap),
-    )
-    return Row({"name": name}, parts=facts)
+    four_rows = "M_4 = (3/4, 1/4, 1/4, 1/4) M_2, M_2 of four rows"
+    differences = {
+        "M_3 is common to M_1 and M_2": _truth(common.is_answerable_from(first) and common.is_answerable_from(second)),
+        "M_4 = M_1 + N(0, 1/2)": _lemma(best, first, np.eye(1), np.full((1, 1), 0.5)),
+        four_rows: _lemma(best, second, weights, np.zeros((1, 1))),
+        "M_3 is not maximal": _truth(not problem.maximality(common)),
+        "M_4 is maximal": _truth(problem.maximality(best)),
+        "the certified common mechanism is M_4": _distance(mechanism.cost_matrix, best.cost_matrix),
+        "its certified gap": solution.gap,
+    }
+    return example("3.8", differences, {four_rows: np.inf})
 
 
 def decomposition() -> Row:
@@ -170,41 +157,29 @@ def decomposition() -> Row:
     total = _mechanism(np.ones((1, 9)), 3.0)
     solution = fast.solve(dm.CommonMechanism(mechanisms))
     common = solution.mechanism
-    name = "3.12"
-    facts = [
-        fact(name, "M_* is the total with variance 3", _distance(common.cost_matrix, total.cost_matrix)),
-        fact(name, "its certified gap", solution.gap),
-    ]
+    facts = {
+        "M_* is the total with variance 3": _distance(common.cost_matrix, total.cost_matrix),
+        "its certified gap": solution.gap,
+    }
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
         parts = dm.decomposition(mechanism, common)
         sums = parts.from_common @ common.query_matrix + parts.from_residual @ parts.residual.query_matrix
-        facts += [
-            fact(
-                name,
-                f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)",
-                _distance(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix),
+        facts |= {
+            f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)": _distance(
+                total.cost_matrix + left.cost_matrix, mechanism.cost_matrix
             ),
-            fact(
-                name,
-                f"the residual M'_{index} is equivalent to the printed one",
-                _distance(parts.residual.cost_matrix, left.cost_matrix),
+            f"the residual M'_{index} is equivalent to the printed one": _distance(
+                parts.residual.cost_matrix, left.cost_matrix
             ),
-            fact(
-                name,
-                f"M_{index} is recreated from both, without leftover noise",
-                max(_distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())),
+            f"M_{index} is recreated from both, without leftover noise": max(
+                _distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())
             ),
-        ]
+        }
     both = printed[0].stack(total)
     transform = np.hstack([from_residual, np.full((3, 1), 1 / 3)])
-    facts.append(
-        fact(
-            name,
-            "M_1 = A' M'_1 + (1/3, 1/3, 1/3)' M_* with the printed A'",
-            _lemma(mechanisms[0], both, transform, np.zeros((3, 3))),
-        )
-    )
-    return Row({"name": name}, parts=tuple(facts))
+    again = _lemma(mechanisms[0], both, transform, np.zeros((3, 3)))
+    facts["M_1 = A' M'_1 + (1/3, 1/3, 1/3)' M_* with the printed A'"] = again
+    return example("3.12", facts)
 
 
 def two_copies() -> Row:
@@ -217,24 +192,21 @@ def two_copies() -> Row:
     averaged = dm.LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
     together = first.stack(second)
     consistent = left[0].stack(left[1]).stack(averaged)
-    name = "section 4"
-    facts = (
-        fact(
-            name,
-            "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*",
-            _distance(together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix),
-        ),
-        fact(
-            name,
-            "consistent answers are those of the residuals and of both copies' average",
-            _truth(together.is_equivalent_to(consistent)),
-        ),
+    return example(
+        "section 4",
+        {
+            "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*": _distance(
+                together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
+            ),
+            "consistent answers are those of the residuals and of both copies' average": _truth(
+                together.is_equivalent_to(consistent)
+            ),
+        },
     )
-    return Row({"name": name}, parts=facts)
 
 
 def examples(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(example) for example in (personal_privacy, equivalence, maximal, decomposition, two_copies)]
+    return [personal_privacy, equivalence, maximal, decomposition, two_copies]
 
 
 # Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
