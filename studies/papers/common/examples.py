@@ -164,16 +164,13 @@ def decomposition() -> Row:
     for index, (mechanism, left) in enumerate(zip(mechanisms, printed, strict=True), start=1):
         parts = dm.decomposition(mechanism, common)
         sums = parts.from_common @ common.query_matrix + parts.from_residual @ parts.residual.query_matrix
+        summed = _distance(total.cost_matrix + left.cost_matrix, mechanism.cost_matrix)
+        recreated = max(_distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max()))
+        residual = _distance(parts.residual.cost_matrix, left.cost_matrix)
         facts |= {
-            f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)": _distance(
-                total.cost_matrix + left.cost_matrix, mechanism.cost_matrix
-            ),
-            f"the residual M'_{index} is equivalent to the printed one": _distance(
-                parts.residual.cost_matrix, left.cost_matrix
-            ),
-            f"M_{index} is recreated from both, without leftover noise": max(
-                _distance(sums, mechanism.query_matrix), float(np.abs(parts.leftover).max())
-            ),
+            f"C_* + C'_{index} = C_{index} with the printed residual (lemma 3.11)": summed,
+            f"the residual M'_{index} is equivalent to the printed one": residual,
+            f"M_{index} is recreated from both, without leftover noise": recreated,
         }
     both = printed[0].stack(total)
     transform = np.hstack([from_residual, np.full((3, 1), 1 / 3)])
@@ -192,17 +189,13 @@ def two_copies() -> Row:
     averaged = dm.LinearGaussianMechanism(common.query_matrix, common.covariance() / 2)
     together = first.stack(second)
     consistent = left[0].stack(left[1]).stack(averaged)
-    return example(
-        "section 4",
-        {
-            "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*": _distance(
-                together.cost_matrix, left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
-            ),
-            "consistent answers are those of the residuals and of both copies' average": _truth(
-                together.is_equivalent_to(consistent)
-            ),
-        },
-    )
+    costs = left[0].cost_matrix + left[1].cost_matrix + 2 * common.cost_matrix
+    same = _truth(together.is_equivalent_to(consistent))
+    differences = {
+        "M_1 and M_2 are worth M'_1, M'_2 and two runs of M_*": _distance(together.cost_matrix, costs),
+        "consistent answers are those of the residuals and of both copies' average": same,
+    }
+    return example("section 4", differences)
 
 
 def examples(quick: bool) -> list[Callable[[], Row]]:
