@@ -37,7 +37,6 @@ class PeerAnswer:
 
     objective: float
     gap: float
-    iterations: int
     left_out: tuple[float, float] = (0.0, 0.0)  # seconds and CPU seconds of compiling, where they are not to count
 
 
@@ -77,7 +76,7 @@ class Contest:
             ]
 
     def _at_size(self, cells: int, contenders: list[Contender]) -> list[Measured]:
-        bound = fast.solve(self.problem(cells), tol=BOUND_TOLERANCE).lower_bound
+        bound = optimum(self.problem, cells).lower_bound
         entries: list[Measured] = []
         for contender in contenders:
             walls, processors, left_out = list[float](), list[float](), 0.0
@@ -94,7 +93,7 @@ class Contest:
                     **{"cells": cells, "solver": contender.name, "processor": middle, "left_out": left_out},
                     **{"spread": max(processors) / min(processors), "seconds": float(np.median(walls))},
                     **{"ratio": middle / (entries[0]["processor"] if entries else middle), "proven": answer.gap},
-                    **{"above": max(answer.objective / bound - 1, 0.0), "steps": answer.iterations},
+                    **{"above": max(answer.objective / bound - 1, 0.0), "steps": getattr(answer, "iterations", 0)},
                     "status": answer.status.name if isinstance(answer, dm.Solution) else "ended",
                 }
             )
@@ -123,91 +122,79 @@ COLUMNS: Columns = (
 """Seconds of the processor are of all threads, `spread` is the most of them over the least, and `ratio` is to those of
 the first contender; seconds that are left out are of compiling."""
 
-
-# Total variance of prefixes compared with other libraries, where they are installed: CPU seconds, and proven gaps.
-
-
-SIZES = (32, 256, 1024)
+# Total variance of prefixes compared with other libraries, where they are installed, and in several epochs.
 
 PROVEN = 1e-6  # gap requested of the fast layer, and of a peer that is to reach the same
 
-MOST_STEPS = 1000  # of a peer that is not to end by its own rule
-
-
-@cache
-def _bound(cells: int) -> dm.Solution:
-    """Return the proven optimum, once: finding it is no part of the measurement."""
-    return fast.solve(_problem(cells), tol=BOUND_TOLERANCE)
-
-
-@cache
-def _problem(cells: int) -> dm.TotalVariance:
-    return dm.TotalVariance(workloads.prefix(cells), geometry="dense")
-
-
-def _on_stream(problem: dm.TotalVariance, **options: Any) -> dm.Solution:
-    return fast.solve(dm.TotalVariance(problem.workload, geometry="stream"), **options)
-
-
-def _jax_privacy(problem: dm.TotalVariance, ends: Callable[[Any, int], bool], compiled: bool = False) -> PeerAnswer:
-    """Optimise a strategy by jax_privacy in 64 bits; where `compiled`, seconds until its first step do not count."""
-    import jax
-    from jax_privacy.matrix_factorization import dense
-
-    jax.config.update("jax_enable_x64", True)
-    begun, left_out, steps = (time.perf_counter(), time.process_time()), (0.0, 0.0), 0
-
-    def counted(step: Any) -> bool:
-        nonlocal left_out, steps
-        step.loss.block_until_ready()
-        if compiled and not steps:
-            left_out = time.perf_counter() - begun[0], time.process_time() - begun[1]
-        steps += 1
-        return ends(step, steps)
-
-    cells = problem.workload.shape[1]
-    strategy = np.asarray(dense.optimize(cells, callback=counted), dtype=np.float64)
-    verdict = crosscheck.judge(
-        problem, crosscheck.covariance_of_strategy(problem, strategy), bound=_bound(cells)
-    ).scaled
-    return PeerAnswer(verdict.objective, verdict.gap, steps, left_out)
-
-
-def _by_its_own_rule(step: Any, steps: int) -> bool:
-    from jax_privacy.matrix_factorization import dense
-
-    return bool(dense.pg_tol_termination_fn(step))
-
-
-def _near_the_bound(step: Any, steps: int) -> bool:
-    """Whether the average variance, of a strategy whose columns have length 1, is as near the bound as is asked."""
-    cells = len(step.params)
-    return bool(cells * float(step.loss) <= (1 + PROVEN) * _bound(cells).lower_bound)
-
+EPOCHS = 4  # parts of a person, a quarter of the steps apart
 
 MISSING = "" if find_spec("jax_privacy") else "jax_privacy is not installed"
 
 
+def _problem(cells: int) -> dm.TotalVariance:
+    return dm.TotalVariance(workloads.prefix(cells), geometry="dense")
+
+
+def _in_epochs(steps: int) -> dm.TotalVariance:
+    return dm.TotalVariance(workloads.prefix(steps), neighbours=f"participation:{EPOCHS}:{steps // EPOCHS}")
+
+
+@cache
+def optimum(problem: Callable[[int], Any], cells: int) -> dm.Solution:
+    """Return the proven optimum, once: finding it is no part of the measurement."""
+    return fast.solve(problem(cells), tol=BOUND_TOLERANCE)
+
+
+def _on_stream(problem: dm.TotalVariance) -> dm.Solution:
+    return fast.solve(dm.TotalVariance(problem.workload, geometry="stream"), tol=PROVEN)
+
+
+def _best_within(problem: dm.TotalVariance, within: str) -> PeerAnswer:
+    """Judge the best strategy of a class, with as many bands or coefficients as a person's parts are apart."""
+    steps = problem.workload.shape[1]
+    answer = fast.strategy(problem, within.format(steps // EPOCHS), bound=optimum(_in_epochs, steps))
+    return PeerAnswer(answer.objective, answer.gap)
+
+
+def _judged(problem: Any, strategy: Any, bound: dm.Solution, left_out: tuple[float, float] = (0.0, 0.0)) -> PeerAnswer:
+    covariance = crosscheck.covariance_of_strategy(problem, np.asarray(strategy, dtype=np.float64))
+    verdict = crosscheck.judge(problem, covariance, bound=bound).scaled
+    return PeerAnswer(verdict.objective, verdict.gap, left_out)
+
+
+def _jax_privacy(problem: dm.TotalVariance, to_the_bound: bool = False) -> PeerAnswer:
+    """Optimise a strategy by jax_privacy in 64 bits, until its own rule ends it or it is as near as was asked of us.
+
+    In the latter case the seconds until its first step, of compiling, do not count. The average variance is of a
+    strategy whose columns have length 1.
+    """
+    import jax
+    from jax_privacy.matrix_factorization import dense
+
+    jax.config.update("jax_enable_x64", True)
+    cells = problem.workload.shape[1]
+    bound, begun, first = optimum(_problem, cells), (time.perf_counter(), time.process_time()), list[float]()
+
+    def ends(step: Any) -> bool:
+        step.loss.block_until_ready()
+        if not first:
+            first.extend((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+        near = cells * float(step.loss) <= (1 + PROVEN) * bound.lower_bound
+        return bool(near if to_the_bound else dense.pg_tol_termination_fn(step))
+
+    strategy = dense.optimize(cells, callback=ends)
+    return _judged(problem, strategy, bound, (first[0], first[1]) if to_the_bound else (0.0, 0.0))
+
+
 PEERS_CONTEST = Contest(
     "total variance of prefixes",
-    SIZES,
+    (32, 256, 1024),
     _problem,
     (
         Contender("fast layer", partial(fast.solve, tol=PROVEN)),
-        Contender("fast layer, stream", partial(_on_stream, tol=PROVEN)),
-        Contender("jax_privacy", partial(_jax_privacy, ends=_by_its_own_rule), missing=MISSING),
-        Contender(
-            "jax_privacy to the same gap, compiled",
-            partial(_jax_privacy, ends=_near_the_bound, compiled=True),
-            missing=MISSING,
-        ),
-        Contender(
-            f"jax_privacy, {MOST_STEPS} steps",
-            partial(_jax_privacy, ends=lambda _, steps: steps >= MOST_STEPS),
-            largest=256,
-            skipped="d = 1024 takes it minutes",
-            missing=MISSING,
-        ),
+        Contender("fast layer, stream", _on_stream),
+        Contender("jax_privacy", _jax_privacy, missing=MISSING),
+        Contender("jax_privacy to the same gap, compiled", partial(_jax_privacy, to_the_bound=True), missing=MISSING),
         Contender(
             "CVXPY, Clarabel", partial(by_reference, backend="CLARABEL"), largest=32, skipped="d = 64 takes it minutes"
         ),
@@ -217,24 +204,6 @@ PEERS_CONTEST = Contest(
     long=200.0,
 )
 """A peer's strategy is judged, which is part of its seconds; steps are as each solver counts them."""
-
-# Total variance of prefixes in several epochs, compared with strategies of jax_privacy, in classes of four sizes.
-
-
-EPOCHS = 4  # parts of a person, a quarter of the steps apart
-
-EPOCH_SIZES = (64, 256, 512)
-
-
-def _in_epochs(steps: int) -> dm.TotalVariance:
-    rule = f"participation:{EPOCHS}:{steps // EPOCHS}"
-    return dm.TotalVariance(workloads.prefix(steps), neighbours=rule)
-
-
-@cache
-def _compiled(optimised: Callable[[int], Array], steps: int) -> None:
-    """Run it once, so that what JAX compiles of it is there when it runs again."""
-    optimised(steps)
 
 
 @cache
@@ -250,30 +219,19 @@ def _keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+@cache
+def _compiled(optimised: Callable[[int], Array], steps: int) -> None:
+    """Run it once, so that what JAX compiles of it is there when it runs again."""
+    optimised(steps)
+
+
 def _jax_strategy(problem: dm.TotalVariance, optimised: Callable[[int], Array]) -> PeerAnswer:
     """Judge a strategy of jax_privacy, by its own rule to stop; a first run, which compiles, does not count."""
     _keep_compiled()
     steps, begun = problem.workload.shape[1], (time.perf_counter(), time.process_time())
-    bound = _bound_in_epochs(steps)
     _compiled(optimised, steps)
     left_out = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    strategy = np.asarray(optimised(steps), dtype=np.float64)
-    verdict = crosscheck.judge(problem, crosscheck.covariance_of_strategy(problem, strategy), bound=bound).scaled
-    return PeerAnswer(verdict.objective, verdict.gap, 0, left_out)
-
-
-def _best_within(problem: dm.TotalVariance, within: str) -> PeerAnswer:
-    """Judge the best strategy of a class, with as many bands or coefficients as a person's parts are apart."""
-    steps, begun = problem.workload.shape[1], (time.perf_counter(), time.process_time())
-    bound = _bound_in_epochs(steps)
-    left_out = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    answer = fast.strategy(problem, within.format(steps // EPOCHS), bound=bound)
-    return PeerAnswer(answer.objective, answer.gap, 0, left_out)
-
-
-@cache
-def _bound_in_epochs(steps: int) -> dm.Solution:
-    return fast.solve(_in_epochs(steps), tol=BOUND_TOLERANCE)
+    return _judged(problem, optimised(steps), optimum(_in_epochs, steps), left_out)
 
 
 def _jax_dense(steps: int) -> Array:
@@ -291,9 +249,8 @@ def _jax_banded(steps: int) -> Array:
 def _jax_toeplitz(steps: int) -> Array:
     from jax_privacy.matrix_factorization import toeplitz
 
-    return strategies.toeplitz(
-        np.asarray(toeplitz.optimize_banded_toeplitz(steps, bands=steps // EPOCHS)), steps
-    ).matrix
+    coefficients = np.asarray(toeplitz.optimize_banded_toeplitz(steps, bands=steps // EPOCHS))
+    return strategies.toeplitz(coefficients, steps).matrix
 
 
 def _jax_buffered(steps: int) -> Array:
@@ -304,9 +261,11 @@ def _jax_buffered(steps: int) -> Array:
     return strategies.buffered(np.asarray(strategy.output_scale), np.asarray(strategy.buf_decay), steps).matrix
 
 
+JAX = {"dense": _jax_dense, "banded": _jax_banded, "Toeplitz": _jax_toeplitz, "buffers": _jax_buffered}
+
 EPOCHS_CONTEST = Contest(
     f"total variance of prefixes in {EPOCHS} epochs, without compiling; steps of others are not counted",
-    EPOCH_SIZES,
+    (64, 256, 512),
     _in_epochs,
     (
         Contender("fast layer", partial(fast.solve, tol=PROVEN)),
@@ -316,20 +275,13 @@ EPOCHS_CONTEST = Contest(
         ),
         *(
             Contender(f"jax_privacy, {name}", partial(_jax_strategy, optimised=optimised), missing=MISSING)
-            for name, optimised in (
-                ("dense", _jax_dense),
-                ("banded", _jax_banded),
-                ("Toeplitz", _jax_toeplitz),
-                ("buffers", _jax_buffered),
-            )
+            for name, optimised in JAX.items()
         ),
     ),
     repeats=3,
     long=20.0,
 )
 """Bands, and the coefficients of a Toeplitz strategy, are as many as there are steps between parts of a person."""
-
-PROGRAM1_SIZES = (128, 256, 512, 1024, 2048)
 
 TOLERANCE = 1e-9  # gap requested of the interior-point method; backends have their own
 
@@ -343,7 +295,7 @@ def _program1_problem(cells: int) -> dm.QueryWeighting:
 
 PROGRAM1_CONTEST = Contest(
     "Program 1 on the eigen-queries of all ranges",
-    PROGRAM1_SIZES,
+    (128, 256, 512, 1024, 2048),
     _program1_problem,
     (
         Contender("interior point", partial(fast.solve, tol=TOLERANCE)),
@@ -360,8 +312,6 @@ PROGRAM1_CONTEST = Contest(
     ),
 )
 """Clarabel and SCS get reciprocals as second-order cones, unless the statement is the paper's."""
-
-SOFTMAX_SIZES = (2, 4, 8, 16, 32, 64)
 
 LONGEST = 60.0  # seconds after which gradient descent gives up
 
@@ -380,38 +330,36 @@ def _on_queries(problem: dm.FitnessForUse) -> dm.Solution:
     return _softmax(fast.SoftmaxNewton(), stated)
 
 
-SOFTMAX_CONTENDERS = (
-    Contender(DUAL, fast.solve),
-    Contender("SM-II", partial(_softmax, fast.SoftmaxNewton())),
-    Contender("SM-II, printed Hessian", partial(_softmax, fast.SoftmaxNewton(hessian="printed"))),
-    Contender("SM-II, 50 CG", partial(_softmax, fast.SoftmaxNewton(conjugate_gradients=FIFTY))),
-    Contender(
-        "SM-II, 50 CG, printed",
-        partial(_softmax, fast.SoftmaxNewton(conjugate_gradients=FIFTY, hessian="printed")),
+NEWTON: dict[str, dict[str, Any]] = {
+    "SM-II": {},
+    "SM-II, printed Hessian": {"hessian": "printed"},
+    "SM-II, 50 CG": {"conjugate_gradients": FIFTY},
+    "SM-II, 50 CG, printed": {"conjugate_gradients": FIFTY, "hessian": "printed"},
+}
+
+SOFTMAX_CONTEST = Contest(
+    "prefix workloads, targets 1",
+    (2, 4, 8, 16, 32, 64),
+    lambda cells: dm.FitnessForUse(workloads.prefix(cells), targets=1.0),
+    (
+        Contender(DUAL, fast.solve),
+        *(Contender(name, partial(_softmax, fast.SoftmaxNewton(**options))) for name, options in NEWTON.items()),
+        Contender("SM-II, B = W", _on_queries),
+        Contender(
+            "gradient descent",
+            partial(_softmax, fast.SoftmaxGradient()),
+            largest=16,
+            skipped=f"it uses up its {LONGEST:g} s from d = 8 on",
+        ),
+        Contender(
+            "Clarabel",
+            partial(by_reference, backend="CLARABEL", formulation="schur"),
+            largest=32,
+            skipped="d = 64 takes it minutes; the benchmark of fitness for use has it",
+        ),
+        Contender("SCS", partial(by_reference, backend="SCS", formulation="sum")),
     ),
-    Contender("SM-II, B = W", _on_queries),
-    Contender(
-        "gradient descent",
-        partial(_softmax, fast.SoftmaxGradient()),
-        largest=16,
-        skipped=f"it uses up its {LONGEST:g} s from d = 8 on",
-    ),
-    Contender(
-        "Clarabel",
-        partial(by_reference, backend="CLARABEL", formulation="schur"),
-        largest=32,
-        skipped="d = 64 takes it minutes; the benchmark of fitness for use has it",
-    ),
-    Contender("SCS", partial(by_reference, backend="SCS", formulation="sum")),
 )
-
-
-def _softmax_problem(cells: int) -> dm.FitnessForUse:
-    return dm.FitnessForUse(workloads.prefix(cells), targets=1.0)
-
-
-SOFTMAX_CONTEST = Contest("prefix workloads, targets 1", SOFTMAX_SIZES, _softmax_problem, SOFTMAX_CONTENDERS)
-
 
 CONTESTS = {
     "peers": PEERS_CONTEST,

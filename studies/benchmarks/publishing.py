@@ -94,7 +94,6 @@ def counts() -> TextTable:
 
 # Tables of one data set from noisy ones: seconds and proven gap of fits on domains that nobody could write out.
 
-
 TARGET = 100.0  # variance of every answer
 PEOPLE, TOLERANCE = 48_842, 1e-3
 

@@ -26,7 +26,6 @@ from dualmech.validate import Array
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
 
-
 MOST_CELLS, QUICK_CELLS = 16, 4
 TOLERANCE = 1e-12  # gap to prove: far below the tolerance of any backend
 TIGHT = 1e-10  # the tightest tolerance that every backend gets, or the least that it takes
@@ -218,7 +217,6 @@ def silent_output() -> Iterator[None]:
 
 # Semidefinite programs as files: each read back from its text, solved, and its value held against the proof.
 
-
 FILES = (
     *("common-random-2-seed-0", "common-random-3-seed-0", "common-random-4-seed-0", "common-example-312"),
     *("weighting-prefix-8-eigen-queries-approximate", "weighting-prefix-8-eigen-queries-pure"),
@@ -327,7 +325,6 @@ FILES_LEGEND = (
 )
 
 WORDS = {OPTIMAL: "optimal", INACCURATE: "inaccurate"}
-
 
 COLUMNS: Columns = (
     *(("backend", "{backend}"), ("tolerance", "{tolerance:.0e}"), ("problems", "{problems}")),

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # Marginal tables at scale: the certified optimum by residual subspaces, next to other solvers and plain noise.
 
-
 MARGINALS_TOLERANCE = 1e-9  # gap to which the fast layer solves
 DENSE = "dense"  # the solver that knows nothing of marginals
 
@@ -76,7 +75,6 @@ def _other(problem: dm.FitnessForUse, name: str) -> dm.Solution:
 
 
 # The census's lists of tables, certified by symmetry, next to the dense solver and to independent noise.
-
 
 CENSUS_TOLERANCE = 1e-6  # gap to which both solvers solve
 AGES = {"P12": 4.0, "PCT12": 25.0}  # targets by published table: the finer, the looser
@@ -161,14 +159,12 @@ LARGE = [
     TablesCase("all of these", workloads.census_tables, ALL),
 ]
 
-
 # Printed errors of ResidualPlanner and its successor next to certified ones: on marginal tables and on prefixes.
 #
 # Errors are root mean squares over all queries at a squared privacy cost of 1. On marginals the least one is a closed
 # form, and proven. With prefix sums on numerical attributes the successor splits, in every attribute, the noise of
 # least total variance into the noise of the total and the noise of the residual. This is done again here, and held
 # against a proven bound and against noise found in the same way from workloads that count the total for more.
-
 
 NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
 
@@ -334,7 +330,6 @@ PUBLISHED_LEGEND = (
     "total is among them. 'computed again': the paper's own way, which on marginals is the closed form. The least "
     "error lies between what is proven and what is found. No printed largest variance of these domains is known here."
 )
-
 
 MARGINALS_COLUMNS: Columns = (
     ("tables", "{label}"),

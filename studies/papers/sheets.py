@@ -55,7 +55,6 @@ PAPERS: dict[str, list[str]] = {
 
 EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and figures
 
-
 MODULES = {
     "fitness": ("fitness.ratios", "fitness.figures"),
     "eigen": ("eigen.instances", "eigen.designs", "eigen.relative"),

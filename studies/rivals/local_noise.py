@@ -19,7 +19,6 @@ from dualmech.validate import Array
 #
 # The problem is not convex. The method finds a local optimum, about which nothing is proven.
 
-
 CELLS_PER_SUM = 16  # cells for each weighted sum, as the authors of HDMM have it
 STARTS = 2  # random starts, of which the best counts
 STEPS = 300  # of the quasi-Newton method, at most

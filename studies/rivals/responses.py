@@ -174,7 +174,6 @@ class MatrixRival(FactorisedRival):
 
 # Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient per user.
 
-
 MAX_ATTRIBUTES = 12
 """Largest number of binary attributes whose coefficients are written out, for 2^12 user types."""
 
@@ -256,7 +255,6 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
 
 
 # The hierarchical mechanism of local privacy: every user reports their node of one level of a tree.
-
 
 Oracle = Callable[[int, float], FactorisedRival]
 """Makes a mechanism to report one of several nodes at ε, such as `hadamard_response` or `subset_selection`."""

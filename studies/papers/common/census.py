@@ -42,7 +42,6 @@ from dualmech.validate import Array
 # until exact counts led to the choices about as often as the paper prints, and head counts of tracts said about as
 # little of them. So these are no findings; the accuracy of decisions from noisy answers was not an aim.
 
-
 BLOCKS, SEED = 10_000, 0
 
 NOISE_SEED = 1  # not the seed of the blocks: sizes and noise would otherwise be made of the same numbers
@@ -152,7 +151,6 @@ def _matrix(path: str) -> Array:
 # - all that the common mechanism answers with independent noise (its rows by algorithm 2, eigenvectors of its cost
 #   matrix): that costs at least the mean of its privacy profile, so nothing is gained where the profile is even;
 # - the primary analysis, on which alone the decision rests (section 6.1).
-
 
 TOLERANCE = 1e-6  # gap to which costs are solved
 
@@ -358,7 +356,6 @@ def _one_digit_apart(text: str) -> Iterator[str]:
 
 
 # The sheets of the savings and of Table 7.
-
 
 LEGEND = (
     "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 # A grid of the user's in place of the settings that the paper's tables have: a file with a line for each setting.
 
-
 NOISE = ("rho", "sigma")
 OWN, COUNTED = ("ρ, x, y", "ρ, x, y, γ")  # names of a setting, without and with the cost of a head count
 COLUMNS = (*NOISE, "x", "y", "gamma")
@@ -440,7 +439,6 @@ def _differences(rows: Sequence[Row]) -> str:
 
 
 # The halves of Tables 2 to 6 in a terminal, and the sheets.
-
 
 LEGEND = (
     "1st: percent of blocks for which the first mechanism is right. Right: percent of right choices from the common "

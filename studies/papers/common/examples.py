@@ -204,7 +204,6 @@ def examples(quick: bool) -> list[Callable[[], Row]]:
 
 # Ellipses of two and of three covariances and of their common mechanisms: what a minimal upper bound looks like.
 
-
 TOLERANCE = 1e-9  # requested gap; in two dimensions it costs nothing
 
 FAMILIES: dict[str, tuple[Array, ...]] = {
@@ -344,7 +343,6 @@ def compare_reuse(
 
 # The sheets of the examples and of the ellipses.
 
-
 EXAMPLES: Columns = (
     ("example", "{example}"),
     ("statement", "{statement}"),
@@ -352,7 +350,6 @@ EXAMPLES: Columns = (
     ("holds", lambda row: yes_or_no(row.sound)),
     ("as printed", lambda row: yes_or_no(row.sound and row.printed)),
 )
-
 
 ELLIPSES: Columns = (
     ("covariances", "{name}"),
@@ -363,7 +360,6 @@ ELLIPSES: Columns = (
     ("gap", "{gap:.0e}"),
     ("all minimal", lambda row: yes_or_no(row.certified)),
 )
-
 
 SHEETS = {
     "examples": Sheet(

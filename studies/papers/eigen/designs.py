@@ -160,7 +160,6 @@ def _permuted_workload(build: Callable[[], dm.Workload]) -> dm.Workload:
 # Program 1 of EIG knows nothing of the columns that Program 2 completes afterwards. Weights that solve it a little
 # worse can leave more room to complete, and end as the better strategy.
 
-
 TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 """Gaps to which Program 1 is solved, relative, one after the other."""
 
@@ -217,7 +216,6 @@ def completion_rows(quick: bool) -> list[Callable[[], Row]]:
 # The text finds that weighting improves the wavelet on ranges and the Fourier basis on marginals, by factors that the
 # conversion has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
 # sum of magnitudes, so every basis is weighted by its own Program 1, certified, and by equal weights.
-
 
 WEIGHT_TOLERANCE = 1e-6  # gap to which weights are solved
 
@@ -299,7 +297,6 @@ def _weighted(workload: dm.Workload, design: Matrix) -> tuple[dm.Solution, Inter
 # EIG, section 4, cuts the cost of Program 1 in two ways, and section 5 measures both on 8192 cells. One
 # eigendecomposition of the Gram matrix serves all of them here. Errors are root mean squares, columns completed, over
 # the certified optimum of any strategy.
-
 
 Way = tuple[str, dict[str, float]]
 
@@ -479,7 +476,6 @@ PURE: Columns = (
     ("gap", "{gap:.0e}"),
     ("certified", lambda row: yes_or_no(row.certified)),
 )
-
 
 SHEETS = {
     "designs": Sheet(

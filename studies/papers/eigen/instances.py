@@ -42,7 +42,6 @@ from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
 # The converted text has lost most of its numbers of cells, attributes and queries, so these are assumed
 # (`dualmech.studies.papers.eigen.instances`).
 
-
 Shape: TypeAlias = tuple[int, ...]
 
 EIG = "Li and Miklau, PVLDB 5(6), 2012"
@@ -271,7 +270,6 @@ def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> dm.Wo
 # Errors are root mean squares over all queries at one privacy cost, so their ratios depend neither on that cost nor on
 # the number of queries. The unit here is the singular value bound (EIG, Theorem 2), a closed form.
 
-
 OPTIMUM_TOLERANCE = 1e-5
 """Gap to which optima of total variance are solved; root errors are known to half of it."""
 
@@ -381,7 +379,6 @@ def root_errors(totals: Interval, unit: Interval) -> Interval:
 
 
 # The sheets of the instances: as printed, computed, and implied by the printed numbers.
-
 
 OPTIMUM = "optimum"
 

@@ -151,7 +151,6 @@ def relative_error(workload: dm.Workload, counts: Array, mechanism: dm.LinearGau
 # Ranges over an order of n cells are differences of two prefixes, so all n (n + 1) / 2 variances and answers follow
 # from sums along the order, and no matrix of queries is written down.
 
-
 PREDICATES = 2 * CELLS  # random predicates, which take as much memory as the matrix of a design
 ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATACUBE)
 

@@ -191,13 +191,10 @@ def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate
 
 # SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.
 
-
 STATED = {4: "U", 5: "U", 6: "U", 7: "I", 8: "I", 9: "U", 10: "I", 11: "I"}
 """The basis that section 7 names, by number of table. For Table 2 it names none; it has I and U in general."""
 
-
 # Rows of the fitness-for-use paper's tables, solved: privacy costs, ratios, and seconds.
-
 
 RIVALS = MECHANISMS[:-1]
 
@@ -318,7 +315,6 @@ def _published_runs(
 
 # The rows of the ratio tables, Tables 4 to 11, in lines: as printed, certified, and what follows.
 
-
 COLUMNS = (*MECHANISMS[:-1], "GM", MECHANISMS[-1])
 """Those of the ratio tables, and the Gaussian mechanism, which the paper leaves out of its experiments."""
 
@@ -422,7 +418,6 @@ def agreed_digits(interval: Interval) -> str:
 
 
 # The sheets of the tables.
-
 
 QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
 """Largest parameter of a ratio table's rows in a quick run."""

@@ -154,7 +154,6 @@ def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
 # The paper optimises the average and hopes for the worst; the worst case has a convex program of its own, so the
 # price of that hope can be proven.
 
-
 TOLERANCE = 1e-6
 
 WORST_SIZES, WORST_QUICK_SIZES = (8, 16), (4,)
@@ -199,7 +198,6 @@ def worst_rows(quick: bool) -> list[Callable[[], Row]]:
 # Subset selection meets the bound ``‖W 1‖²/n + ‖W Π‖_*²/τ`` on histograms, so no unbiased linear mechanism does better,
 # on average or in the worst case. Randomised response is subset selection with sets of one type, so it is optimal
 # exactly where these are the best sets.
-
 
 HISTOGRAMS_SIZES, HISTOGRAMS_QUICK_SIZES = (8, 64, 512), (8, 64)
 
@@ -254,7 +252,6 @@ def response_is_optimal_from(size: int) -> float:
 
 
 # The sheets of the comparisons, of the worst case and of histograms.
-
 
 LEGEND = (
     f"Users needed for a variance of {rivals.ALPHA:g} per query, over the number of users squared, in the worst "

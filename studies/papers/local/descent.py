@@ -115,7 +115,6 @@ def steps(quick: bool) -> list[Callable[[], Row]]:
 # The text says that beginning at the best known mechanism is never worse than that mechanism, and that beginning at
 # random tends to end better. Both are held against certified optima here.
 
-
 STARTS = (RESPONSE, HADAMARD, TREE)
 """Fixed mechanisms whose reports can be listed."""
 
@@ -178,7 +177,6 @@ def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
 #
 # The paper's data set is not part of the project. By default the users are spread over the types by Zipf's law,
 # ``x_u ∝ 1 / (u + 1)`` rounded to whole users; a file of counts takes its place.
-
 
 CONSISTENCY_SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram
 LARGEST = 512  # most user types of a histogram in a file
