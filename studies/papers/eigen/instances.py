@@ -277,95 +277,68 @@ DESIGN_TOLERANCE = 1e-7  # gap to which Program 1 is solved
 ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was optimised for, and in the bound
 
 
-@dataclass(frozen=True, slots=True)
-class SolvedInstance:
-    """An instance, solved. All errors are over the singular value bound."""
+def solve(instance: EigenInstance) -> Row:
+    """Solve an instance: the certified optimum, the Eigen-Design, and every rival. All errors are over the bound.
 
-    instance: EigenInstance
-    optimum: Interval  # Proven interval of the least error of any strategy
-    # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
-    # solve it as well may leave other columns to complete, and so another error
-    # (`dualmech.studies.papers.eigen.designs`).
-    design: Interval
-    # By name: errors of the rivals; over all orders of the cells where the instance has several
-    rivals: dict[str, Interval]
-    gap: float  # Of the total variance proven, relative
-    certified: bool  # Whether the optimum and Program 1 were both proven to their tolerances
-    seconds: float  # From the instance to the optimum
-
-    @property
-    def best(self) -> str:
-        return min(self.rivals, key=lambda name: self.rivals[name])
-
-    def factor(self, name: str) -> Interval:
-        """Return a rival's error, or the singular value bound, over the error of the Eigen-Design."""
-        return ratio((1.0, 1.0) if name == BOUND else self.rivals[name], self.design)
-
-    @property
-    def verdict(self) -> InstanceVerdict:
-        """The verdict of the printed numbers on the error of the paper's design, held against the design's error here.
-
-        Every printed number is a known error divided by the design's error, so each implies the latter. The columns
-        are independent of one another.
-        """
-        return verdict(self._evidence, self.design)
-
-    @property
-    def implied(self) -> dict[str, Interval]:
-        """The errors of the paper's design that the printed numbers imply, by column."""
-        return {item.column: item.implied for item in self._evidence}
-
-    @property
-    def _evidence(self) -> list[Evidence]:
-        known = self.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
-        return [Evidence(name, name, known[name], text) for name, text in self.instance.printed.items()]
-
-    def within(self, claim: Claim) -> bool:
-        """Whether the best rival and the bound are where the text says, to its digits."""
-        low, high = self.factor(self.best)
-        least, most = rounded_from(claim.factor[0])[0], rounded_from(claim.factor[1])[1]
-        return least <= high and low <= most and self.design[0] <= rounded_from(claim.over_bound)[1]
-
-
-def solve(instance: EigenInstance) -> SolvedInstance:
-    """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
+    'optimum' is the proven interval of the least error of any strategy, 'design' the error of the Eigen-Design as
+    found, Program 1 solved to `DESIGN_TOLERANCE` (other weights that solve it as well may leave other columns to
+    complete, and so another error: `dualmech.studies.papers.eigen.designs`), and 'rivals' are the errors of the rivals
+    by name, over all orders of the cells where the instance has several. Seconds are from the instance to the optimum.
+    """
     begun = time.perf_counter()
     workload = instance.build()
     problem = dm.TotalVariance(workload, geometry="dense")
     solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
     best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
-    unit = bound, bound
-    errors = {name: instance.errors(name, workload) for name in instance.rivals}
-    return SolvedInstance(
-        instance,
-        root_errors(best.certificate.interval, unit),
-        root_errors(with_allowance(solution.total_variance, ROUNDING), unit),
-        {
+    unit, errors = (bound, bound), {name: instance.errors(name, workload) for name in instance.rivals}
+    values = {
+        "instance": instance,
+        "optimum": root_errors(best.certificate.interval, unit),
+        "design": root_errors(with_allowance(solution.total_variance, ROUNDING), unit),
+        "rivals": {
             name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()
         },
-        best.gap,
-        best.certificate.certifies(OPTIMUM_TOLERANCE) and solution.weighting.gap <= DESIGN_TOLERANCE,
-        time.perf_counter() - begun,
-    )
+        "seconds": time.perf_counter() - begun,
+    }
+    certified = best.certificate.certifies(OPTIMUM_TOLERANCE) and solution.weighting.gap <= DESIGN_TOLERANCE
+    return Row(values, best.gap, certified)
+
+
+def best_rival(reading: Row) -> str:
+    return min(reading.rivals, key=lambda name: reading.rivals[name])
+
+
+def factor(reading: Row, name: str) -> Interval:
+    """Return a rival's error, or the singular value bound, over the error of the Eigen-Design."""
+    return ratio((1.0, 1.0) if name == BOUND else reading.rivals[name], reading.design)
+
+
+def evidence(reading: Row) -> list[Evidence]:
+    """Return what every printed number says: a known error over the design's, it implies the error of the design."""
+    known = reading.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
+    return [Evidence(name, name, known[name], text) for name, text in reading.instance.printed.items()]
+
+
+def verdict_of(reading: Row) -> InstanceVerdict:
+    """Return the verdict on the error of the paper's design, held against the design's error here.
+
+    The columns are independent of one another.
+    """
+    return verdict(evidence(reading), reading.design)
+
+
+def within(reading: Row, claim: Claim) -> bool:
+    """Whether the best rival and the bound are where the text says, to its digits."""
+    low, high = factor(reading, best_rival(reading))
+    least, most = rounded_from(claim.factor[0])[0], rounded_from(claim.factor[1])[1]
+    return least <= high and low <= most and reading.design[0] <= rounded_from(claim.over_bound)[1]
 
 
 def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> Row:
     """Solve the readings of a row of the table of alternative workloads."""
-    return row_of(name, [solve(instance) for instance in instances])
-
-
-def row_of(name: str, readings: Sequence[SolvedInstance]) -> Row:
-    return Row({"name": name, "readings": readings}, parts=tuple(map(shown, readings)))
-
-
-def shown(reading: SolvedInstance) -> Row:
-    return Row({"reading": reading}, reading.gap, reading.certified)
-
-
-def solve_shown(instance: EigenInstance) -> Row:
-    return shown(solve(instance))
+    return Row({"name": name}, parts=tuple(map(solve, instances)))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:
@@ -396,9 +369,9 @@ SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
 
 def tables(row: Row) -> Iterator[TextTable]:
     """Yield a table of every reading of a row of the table of alternative workloads, with its verdict."""
-    for reading in row.readings:
-        instance, verdict = reading.instance, reading.verdict.sentence("a design at", "PAPER'S DESIGN WORSE")
-        over = {name: reading.factor(name) for name in (BOUND, *reading.rivals)}
+    for reading in row.parts:
+        instance, words = reading.instance, verdict_of(reading).sentence("a design at", "PAPER'S DESIGN WORSE")
+        over = {name: factor(reading, name) for name in (BOUND, *reading.rivals)}
         over[OPTIMUM] = ratio(reading.optimum, reading.design)
         title = (
             f"{row.name}: {instance.label}, {instance.cells} cells: Eigen-Design at "
@@ -408,9 +381,12 @@ def tables(row: Row) -> Iterator[TextTable]:
             + uncertified_mark(reading.certified)
         )
         lines = {"printed": instance.printed}
-        for name, values in (("computed", over), ("implies", reading.implied)):
+        for name, values in (
+            ("computed", over),
+            ("implies", {item.column: item.implied for item in evidence(reading)}),
+        ):
             lines[name] = {column: three_decimals(value) for column, value in values.items()}
-        yield table_of_lines(title, COLUMNS, lines, [verdict if instance.cells == CELLS else SMALLER])
+        yield table_of_lines(title, COLUMNS, lines, [words if instance.cells == CELLS else SMALLER])
 
 
 def three_decimals(interval: Interval) -> str:
@@ -440,12 +416,12 @@ def _readings(name: str, claim: Claim, choose: Callable[[bool], Sequence[EigenIn
     least, most = claim.factor
 
     def columns(rows: Sequence[Row]) -> Columns:
-        names = dict.fromkeys(name for row in rows for name in row.reading.rivals)
+        names = dict.fromkeys(name for row in rows for name in row.rivals)
         return (
-            ("workload", "{reading.instance.label}"),
-            ("text holds", lambda row: yes_or_no(row.reading.within(claim))),
-            ("best rival / design", lambda row: three_decimals(row.reading.factor(row.reading.best))),
-            ("design / bound", lambda row: three_decimals(row.reading.design)),
+            ("workload", "{instance.label}"),
+            ("text holds", lambda row: yes_or_no(within(row, claim))),
+            ("best rival / design", lambda row: three_decimals(factor(row, best_rival(row)))),
+            ("design / bound", lambda row: three_decimals(row.design)),
             ("optimum certified", "{verdict}"),
             *((name, partial(_over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
         )
@@ -456,13 +432,12 @@ def _readings(name: str, claim: Claim, choose: Callable[[bool], Sequence[EigenIn
         f"{claim.over_bound} times the bound.",
         heading=": root errors over the optimum",
     )
-    return Sheet(f"{EIG}, {name}", lambda quick: [partial(solve_shown, instance) for instance in choose(quick)], show)
+    return Sheet(f"{EIG}, {name}", lambda quick: [partial(solve, instance) for instance in choose(quick)], show)
 
 
 def _over_optimum(name: str, row: Row) -> str:
-    reading = row.reading
-    error = {"bound": (1.0, 1.0), "Eigen-Design": reading.design}.get(name) or reading.rivals[name]
-    return three_decimals(ratio(error, reading.optimum))
+    error = {"bound": (1.0, 1.0), "Eigen-Design": row.design}.get(name) or row.rivals[name]
+    return three_decimals(ratio(error, row.optimum))
 
 
 SHEETS = {
