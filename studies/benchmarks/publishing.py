@@ -102,14 +102,6 @@ def _pairs(domain: dm.Domain, pairs: Sequence[tuple[str, str]]) -> workloads.Uni
     return workloads.union(domain, {f"{one} x {two}": [one, two] for one, two in pairs})
 
 
-def _eight() -> workloads.UnionWorkload:
-    left_out = ("fnlwgt", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income>50K")
-    domain = dm.Domain({name: size for name, size in ADULT.sizes if name not in left_out})
-    sums = workloads.union(domain, {"ages": {"age": workloads.prefix(dict(domain.sizes)["age"])}})
-    neighbours = _pairs(domain, [*itertools.pairwise(domain.names)])
-    return workloads.UnionWorkload(domain, {table.name: table for table in (*neighbours.tables, *sums.tables)}.values())
-
-
 def _four() -> workloads.UnionWorkload:
     domain = dm.Domain({"age": 75, "race": 5, "sex": 2, "income": 2})
     sums = {"age": workloads.prefix(75)}
@@ -130,7 +122,6 @@ def _fourteen() -> workloads.UnionWorkload:
 
 FITS: dict[str, Callable[[], workloads.UnionWorkload]] = {
     "ages, and ages by sex, summed up; three others": _four,
-    "neighbours of eight Adult attributes, ages summed up": _eight,
     "pairs along sixty attributes of ten values": _sixty,
     "all pairs of fourteen Adult attributes, at most twenty values each": _fourteen,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -47,6 +48,8 @@ WEIGHT = "weight"  # the field that says for how many people a record stands, if
 
 SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
 RANGES = 2048  # number of random ranges
+
+ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATACUBE)
 
 
 def histogram(path: str) -> Array:
@@ -91,20 +94,11 @@ def _weight(text: str | None, line: int) -> float:
 
 def rows(counts: Array) -> list[Callable[[], Row]]:
     """Return the tasks on the counts of all cells: two-way and random marginals, and random ranges."""
-    tables = workloads.marginals(FOUR, ways=2)
+    pairs, drawn = (instance for instance in marginals(quick=False) if instance.shape == FOUR)
+    tables = replace(pairs, build=partial(workloads.marginals, FOUR, ways=2))
     ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
-    sets = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(tables.groups))
-    shape = shape_text(FOUR)
-    instances = (
-        EigenInstance(
-            f"2-way marginals, {shape}", FOUR, partial(workloads.marginals, FOUR, ways=2), (FOURIER, DATACUBE), sets
-        ),
-        EigenInstance(f"{RANGES} random ranges, {shape}", FOUR, ranges, (WAVELET, HIERARCHICAL)),
-    )
-    drawn = next(
-        instance for instance in marginals(quick=False) if instance.shape == FOUR and "random" in instance.label
-    )
-    return [partial(solve, instance, counts) for instance in (*instances, drawn)]
+    of_ranges = EigenInstance(f"{RANGES} random ranges, {shape_text(FOUR)}", FOUR, ranges, ORDERED)
+    return [partial(solve, instance, counts) for instance in (tables, of_ranges, drawn)]
 
 
 def solve(instance: EigenInstance, counts: Array) -> Row:
@@ -152,7 +146,6 @@ def relative_error(workload: dm.Workload, counts: Array, mechanism: dm.LinearGau
 # from sums along the order, and no matrix of queries is written down.
 
 PREDICATES = 2 * CELLS  # random predicates, which take as much memory as the matrix of a design
-ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATACUBE)
 
 
 def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:

@@ -8,10 +8,10 @@ their targets, at the privacy cost of the best fit, whose own ratio is 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dualmech.crosscheck.printing import COLOURS, interval_text
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.studies.papers.fitness import ratios
-from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios, agreed_digits
+from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, agreed_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,22 +167,17 @@ def point(cells: int, total_target: int, solved: bool = False) -> Row:
         name: variance_noise(cells, total_target**-power).largest_ratio(total_target) / best.squared_cost
         for name, power in CA_WEIGHTINGS.items()
     }
-    reading = None
-    if solved:
-        instance = FitnessInstance("", partial(_with_total, cells, total_target))
-        reading = ratios.solve(instance, variants=False)
-    return held_point(cells, total_target, curves, best.squared_cost, reading)
+    values = {"cells": cells, "total_target": total_target, "curves": curves, "squared_cost": best.squared_cost}
+    if not solved:
+        return Row({**values, "reading": None})
+    instance = FitnessInstance("", partial(_with_total, cells, total_target))
+    return held_point({**values, "reading": ratios.solve(instance, variants=False)})
 
 
-def held_point(
-    cells: int, total_target: int, curves: dict[str, float], squared_cost: float, reading: SolvedRatios | None
-) -> Row:
-    """Return a point whose closed forms are held against the certified intervals of the same instance, if there are."""
-    values = {"cells": cells, "total_target": total_target, "curves": curves, "squared_cost": squared_cost}
-    values |= {"reading": reading}
-    if reading is None:
-        return Row(values)
-    pairs = [(squared_cost, reading.cost), *((curves[name], reading.ratio(name)) for name in CA_WEIGHTINGS)]
+def held_point(values: Mapping[str, Any]) -> Row:
+    """Return a point whose closed forms are held against the certified intervals of the same instance."""
+    reading, curves = values["reading"], values["curves"]
+    pairs = [(values["squared_cost"], reading.cost), *((curves[name], reading.ratio(name)) for name in CA_WEIGHTINGS)]
     inside = all(low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING) for value, (low, high) in pairs)
     return Row(values, reading.gap, reading.certified, sound=inside)
 
