@@ -156,9 +156,7 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
         descent = fast.solve(problem, method="gradient", start=rival.strategy, tol=ANY_GAP)
         before[name] = rival.objective(problem.workload) / best.objective
         after[name] = descent.objective / best.objective
-    random = [
-        fast.solve(problem, method=fast.ProjectedGradient(rng=seed), tol=ANY_GAP).objective for seed in range(seeds)
-    ]
+    drawn = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed), tol=ANY_GAP) for seed in range(seeds)]
     values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "before": before, "after": after}
     return begun(values | {"random": [descent.objective / best.objective for descent in drawn]}, best.gap)
 
