@@ -124,25 +124,24 @@ def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = Tr
     return Row(values | summary(claimed, tolerance), widest)
 
 
-def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
-    problem = library.problems()[problem_name]()
-    program = reference.formulate(problem)
-    began = time.perf_counter()
+def run(program: Any, backend: str, options: Mapping[str, float]) -> tuple[str, float]:
+    """Return a backend's status and value of a program, NaN for one without."""
     try:
         with silent_output():
             status = reference.backends.run(program, backend, options=options).status
     except BackendError:
-        status = FAILED
+        return FAILED, np.nan
+    return status, np.nan if program.value is None else float(program.value)
+
+
+def claim(problem_name: str, backend: str, options: Mapping[str, float]) -> Claim:
+    problem = library.problems()[problem_name]()
+    program = reference.formulate(problem)
+    began = time.perf_counter()
+    status, value = run(program, backend, options)
     seconds = time.perf_counter() - began
-    value = np.nan if program.value is None else float(program.value)
-    return Claim(
-        problem_name,
-        status,
-        value,
-        *library.interval(problem_name, TOLERANCE),
-        excess(problem, program, value),
-        seconds,
-    )
+    interval = library.interval(problem_name, TOLERANCE)
+    return Claim(problem_name, status, value, *interval, excess(problem, program, value), seconds)
 
 
 def at_extreme_scale(problem_name: str) -> Row:
@@ -279,14 +278,9 @@ def file_claims(name: str) -> Row:
     figures: dict[str, Any] = {"problem": name, "variables": len(read.objective), "width": upper / lower - 1}
     for backend in backends():
         for tight, options in ((False, {}), (True, reference.backends.at_tolerance(backend, TIGHT))):
-            try:
-                with silent_output():
-                    status = reference.backends.run(program, backend, options=options).status
-            except BackendError:
-                status = FAILED
+            status, value = run(program, backend, options)
             # A program that maximises is written with the opposite sign; all these optima are positive.
-            value = np.nan if status == FAILED or program.value is None else abs(float(program.value))
-            figures[label(backend, tight)] = Claim(name, status, value, lower, upper, np.nan, 0.0)
+            figures[label(backend, tight)] = Claim(name, status, abs(value), lower, upper, np.nan, 0.0)
     return Row(figures, upper / lower - 1)
 
 

@@ -38,36 +38,42 @@ MARGINALS_TOLERANCE = 1e-9  # gap to which the fast layer solves
 DENSE = "dense"  # the solver that knows nothing of marginals
 
 
-def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
-    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer.
+def beside_noise(
+    problem: Any, begun: float, tol: float, others: Iterable[Callable[[Any], dm.Solution]], **values: object
+) -> Row:
+    """Solve a problem on tables by the fast layer and by others, beside plain noise.
 
     'plain' is the squared privacy cost of independent noise of the target's variance on every query, 'consistent' the
     same where the answers are made consistent, and the noise raised until a target is met exactly; seconds are from
     the tables to the first certificate, the search for structure included.
     """
+    best = fast.solve(problem, tol=tol)
+    seconds = time.perf_counter() - begun
+    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
+    plain = noisy.squared_privacy_cost
+    consistent = plain * problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
+    values |= {"best": best, "plain": plain, "consistent": consistent, "seconds": seconds}
+    return Row.of_answers(values, [best, *(solve(problem) for solve in others)])
+
+
+def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
+    """Solve a case by the fast layer, and by others: `DENSE`, or a backend of the reference layer."""
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
-    best = fast.solve(problem, tol=MARGINALS_TOLERANCE)
-    seconds = time.perf_counter() - begun
-    answers = [best, *(_other(problem, name) for name in others)]
-    plain = float((1 / problem.targets).sum())
-    noisy = dm.BlockMechanism.of_tables(tables, problem.targets)
-    slack = float((noisy.variances(tables) / problem.targets).max())
-    queries, cells = problem.workload.shape
-    values = {
-        **{"best": best, "plain": plain, "consistent": plain * slack, "seconds": seconds},
-        "label": case.label + (", random targets" if case.random and "random" not in case.label else ""),
-        "cells": float(cells),
-        "tables": len(problem.targets),
-        "queries": queries,
-        "subspaces": len(tables.lattice.axes),
-        "others": f" ({', '.join(others)})" if others else "",
-    }
-    return Row.of_answers(values, answers)
+    queries, cells = tables.shape
+    return beside_noise(
+        *(problem, begun, MARGINALS_TOLERANCE, [partial(_other, name) for name in others]),
+        label=case.label + (", random targets" if case.random and "random" not in case.label else ""),
+        cells=float(cells),
+        tables=len(problem.targets),
+        queries=queries,
+        subspaces=len(tables.lattice.axes),
+        beside=f" ({', '.join(others)})" if others else "",
+    )
 
 
-def _other(problem: dm.FitnessForUse, name: str) -> dm.Solution:
+def _other(name: str, problem: dm.FitnessForUse) -> dm.Solution:
     if name != DENSE:
         return reference.solve(problem, backend=name)
     # A bare matrix, so that nothing of the structure is left.
@@ -95,7 +101,7 @@ class TablesCase:
 
 
 def solve_census(case: TablesCase) -> Row:
-    """Solve a case by symmetry, and by the dense solver where that can follow; values as in `solve_marginals`.
+    """Solve a case by symmetry, and by the dense solver where that can follow.
 
     Examples
     --------
@@ -105,26 +111,22 @@ def solve_census(case: TablesCase) -> Row:
     """
     begun = time.perf_counter()
     problem = case.problem()
-    answers = [fast.solve(problem, tol=CENSUS_TOLERANCE)]
-    seconds = time.perf_counter() - begun
-    if case.dense:
-        answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
     lines, cells = problem.workload.shape
     geometry = problem.geometry
-    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
-    plain = noisy.squared_privacy_cost
-    consistent = plain * geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
-    values = {
-        **{"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds},
-        "label": case.label,
-        "targets": ", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
-        "cells": cells,
-        "lines": lines,
-        "blocks": len(geometry.keys) + len(geometry.matrix_blocks),
-        "rank": geometry.rank,  # of the largest covariance
-        "dense": case.dense,
-    }
-    return Row.of_answers(values, answers)
+    return beside_noise(
+        *(problem, begun, CENSUS_TOLERANCE, [_dense] if case.dense else []),
+        label=case.label,
+        targets=", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
+        cells=cells,
+        lines=lines,
+        blocks=len(geometry.keys) + len(geometry.matrix_blocks),
+        rank=geometry.rank,  # of the largest covariance
+        dense=case.dense,
+    )
+
+
+def _dense(problem: dm.FitnessForUse) -> dm.Solution:
+    return fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE)
 
 
 def on_matrix(problem: dm.FitnessForUse) -> dm.FitnessForUse:
@@ -341,7 +343,7 @@ MARGINALS_COLUMNS: Columns = (
     ("s", "{seconds:.2g}"),
     ("plain", "{plain:.6g}"),
     ("consistent", "{consistent:.6g}"),
-    ("solvers agree", "{verdict}{others}"),
+    ("solvers agree", "{verdict}{beside}"),
 )
 
 CENSUS_COLUMNS: Columns = (

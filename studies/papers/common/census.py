@@ -174,10 +174,9 @@ def held(
     - `layers`: whether the CVXPY program has the same common mechanism; None where it was left out;
     - `maximal`: whether the common mechanism was proven maximal.
     """
-    outcome = layers or crosscheck.Agreement.AGREE
-    if outcome is crosscheck.Agreement.AGREE and not (certified and maximal):
-        outcome = crosscheck.Agreement.WIDE
-    return Row.compared({**values, "layers": layers, "maximal": maximal}, gap, outcome)
+    proven = certified and maximal and layers in (None, crosscheck.Agreement.AGREE)
+    sound = layers is not crosscheck.Agreement.DISAGREE
+    return Row({**values, "layers": layers, "maximal": maximal}, gap, proven, sound)
 
 
 def fits(row: Row, reading: str) -> bool:

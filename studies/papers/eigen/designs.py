@@ -89,16 +89,8 @@ def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bo
 def _weigh_design(name: str, workload: dm.Workload, design: Array, optimum: Interval) -> Row:
     answer = fast.solve(dm.QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
     program = root_errors(answer.certificate.interval, optimum)
-    return Row(
-        {"name": name, "program": program, "completed": completed_error(answer, optimum)},
-        certified=answer.certificate.certifies(DESIGN_TOLERANCE),
-    )
-
-
-def completed_error(answer: dm.Solution, optimum: Interval) -> Interval:
-    """Return the root error of weighted design queries, columns completed, over a proven optimum of total variance."""
-    total = completed_total(answer)
-    return root_errors((total, total), optimum)
+    values = {"name": name, "program": program, "completed": root_errors((completed_total(answer),) * 2, optimum)}
+    return Row(values, certified=answer.certificate.certifies(DESIGN_TOLERANCE))
 
 
 def completed_total(answer: dm.Solution) -> float:
@@ -184,22 +176,18 @@ def solve_completion(name: str, build: Callable[[], dm.Workload]) -> Row:
     unit = dm.TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
-    entries = [_completed(math.inf, gap, *_errors(workload, program, weights, unit))]
+    entries = [_completed(program, weights, unit, math.inf, gap)]
     for tol in TOLERANCES:
         answer = fast.solve(program, tol=tol)
-        entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
+        entries.append(_completed(program, answer.primal, unit, tol, answer.gap))
     return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
 
 
-def _completed(target: float, proven: float, program: float, completed: float) -> Row:
-    values = {"asked": target, "proven": proven, "program": program, "completed": completed}
-    return Row(values, certified=proven <= target)
-
-
-def _errors(workload: dm.Workload, program: dm.QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
-    """Return the root errors of weighted eigen-queries alone and completed."""
-    completed = strategies.total_variance(strategies.completed(program.strategy(weights)), workload)
-    return math.sqrt(program.strategy_error(weights) / unit), math.sqrt(completed / unit)
+def _completed(program: dm.QueryWeighting, weights: Array, unit: float, target: float, proven: float) -> Row:
+    """Return the root errors of weighted eigen-queries, alone ('program') and completed."""
+    completed = strategies.total_variance(strategies.completed(program.strategy(weights)), program.workload)
+    values = {"asked": target, "proven": proven, "program": math.sqrt(program.strategy_error(weights) / unit)}
+    return Row({**values, "completed": math.sqrt(completed / unit)}, certified=proven <= target)
 
 
 def completion_rows(quick: bool) -> list[Callable[[], Row]]:
@@ -234,20 +222,12 @@ MARGINAL_BASES: dict[str, Basis] = {
 def pure_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
     cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
+    ranges, random_ranges = partial(all_ranges, (cells,)), partial(workloads.random_range, cells, cells, SEED)
+    tables = partial(workloads.marginals, shape, ways=2)
     return [
-        partial(solve_pure, f"all ranges, {cells}", partial(all_ranges, (cells,)), RANGE_BASES),
-        partial(
-            solve_pure,
-            f"{cells} random ranges, {cells}",
-            partial(workloads.random_range, cells, cells, SEED),
-            RANGE_BASES,
-        ),
-        partial(
-            solve_pure,
-            f"2-way marginals, {shape_text(shape)}",
-            partial(workloads.marginals, shape, ways=2),
-            MARGINAL_BASES,
-        ),
+        partial(solve_pure, f"all ranges, {cells}", ranges, RANGE_BASES),
+        partial(solve_pure, f"{cells} random ranges, {cells}", random_ranges, RANGE_BASES),
+        partial(solve_pure, f"2-way marginals, {shape_text(shape)}", tables, MARGINAL_BASES),
     ]
 
 
@@ -266,20 +246,12 @@ def solve_pure(name: str, build: Callable[[], dm.Workload], bases: dict[str, Bas
     begun, workload = time.perf_counter(), build()
     answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
     least = min(answer.objective for answer, _ in answers.values())
-    parts = tuple(
-        Row(
-            {
-                "name": label,
-                "gain": gain,
-                "total": answer.certificate.interval,
-                "over_best": float(np.sqrt(answer.objective / least)),
-            },
-            answer.gap,
-            answer.certificate.certifies(WEIGHT_TOLERANCE),
-        )
-        for label, (answer, gain) in answers.items()
-    )
-    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=parts)
+    parts = []
+    for label, (answer, gain) in answers.items():
+        over_best = float(np.sqrt(answer.objective / least))
+        values = {"name": label, "gain": gain, "total": answer.certificate.interval, "over_best": over_best}
+        parts.append(Row(values, answer.gap, answer.certificate.certifies(WEIGHT_TOLERANCE)))
+    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=tuple(parts))
 
 
 def _weighted(workload: dm.Workload, design: Matrix) -> tuple[dm.Solution, Interval]:
@@ -375,7 +347,7 @@ def _weigh_reduced(program: dm.QueryWeighting, optimum: Interval, method: str, o
     solution = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     values = {
         "label": f"{method}, {option}" if option else "all eigen-queries",
-        "error": completed_error(solution, optimum),
+        "error": root_errors((completed_total(solution),) * 2, optimum),
         "excess": math.sqrt(1 + solution.gap) - 1,
         "seconds": solution.seconds,
     }
