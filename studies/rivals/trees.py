@@ -132,13 +132,11 @@ def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Inde
         raise InvalidInputError(
             f"intervals must be non-empty and lie within 0 and {cells}, got ({first[bad[0]]}, {stop[bad[0]]})"
         )
-    open_stops: list[int] = []
-    for start, end in sorted(zip(first.tolist(), stop.tolist(), strict=True), key=lambda pair: (pair[0], -pair[1])):
-        while open_stops and open_stops[-1] <= start:
-            open_stops.pop()
-        if open_stops and end > open_stops[-1]:
-            raise InvalidInputError(f"intervals must be nested or disjoint, ({start}, {end}) crosses another")
-        open_stops.append(end)
+    # Rows cross columns that they enter from the left.
+    crossing = (first[:, None] < first) & (first < stop[:, None]) & (stop[:, None] < stop)
+    if crossing.any():
+        one, _ = np.argwhere(crossing)[0]
+        raise InvalidInputError(f"intervals must be nested or disjoint, ({first[one]}, {stop[one]}) crosses another")
     return first, stop
 
 

@@ -7,7 +7,7 @@ so the ratio of two mechanisms' means over all queries needs neither samples nor
 
 from __future__ import annotations
 
-import csv
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from dualmech import fast, strategies, workloads
 from dualmech.crosscheck.printing import print_lines, table
 from dualmech.crosscheck.sheet import Row, Sheet
 from dualmech.errors import InvalidInputError
-from dualmech.files.csv import check_separator, number
+from dualmech.files import csv
 from dualmech.studies.papers.eigen.instances import (
     CELLS,
     DATACUBE,
@@ -56,40 +56,28 @@ def histogram(path: str) -> Array:
     """Count the records of a table of codes in the cells of `FOUR`: each field is cut into bins of equal width.
 
     Where there is a field `WEIGHT`, a record counts as many as it says, as the paper aggregates the Adult table.
-    Raises `InvalidInputError` for a file without records, a field that is missing, a code or weight out of
-    range; line and field are named.
+    Raises `FileFormatError` for a file that holds no table of numbers, or `InvalidInputError` for a field that is
+    missing, a code or weight out of range; line and field are named.
     """
-    counts = np.zeros(FOUR)
-    with open(path, newline="", encoding="utf-8") as handle:
-        reader = csv.DictReader(handle)
-        check_separator(reader.fieldnames or ())
-        missing = [name for name in FIELDS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InvalidInputError(f"data must have the columns {', '.join(FIELDS)}, {path} lacks {missing[0]!r}")
-        for record in reader:
-            cell = (
-                _code(record[name], name, reader.line_num) * bins // codes
-                for (name, codes), bins in zip(FIELDS.items(), FOUR, strict=True)
-            )
-            counts[tuple(cell)] += _weight(record[WEIGHT], reader.line_num) if WEIGHT in record else 1.0
-    if not counts.any():
-        raise InvalidInputError(f"data must have at least one record, {path} has none")
-    return counts.ravel()
+    table = csv.read_table(path)
+    names = list(table.cell_names or ())
+    missing = [name for name in FIELDS if name not in names]
+    if missing:
+        raise InvalidInputError(f"data must have the columns {', '.join(FIELDS)}, {path} lacks {missing[0]!r}")
+    columns = {name: table.values[:, names.index(name)] for name in (*FIELDS, WEIGHT) if name in names}
+    weights = columns.pop(WEIGHT, np.ones(len(table.values)))
+    for name, codes in columns.items():
+        whole = (codes >= 0) & (codes < FIELDS[name]) & (codes == np.floor(codes))
+        _refuse(whole, codes, f"{name} must be a code from 0 to {FIELDS[name] - 1}")
+    _refuse(weights >= 0, weights, f"{WEIGHT} must be a number from 0")
+    bins = [columns[name].astype(int) * size // codes for (name, codes), size in zip(FIELDS.items(), FOUR, strict=True)]
+    return np.bincount(np.ravel_multi_index(bins, FOUR), weights, math.prod(FOUR))
 
 
-def _code(text: str | None, name: str, line: int) -> int:
-    if text is None or not text.isdecimal() or int(text) >= FIELDS[name]:
-        raise InvalidInputError(
-            f"data: {name} must be a code from 0 to {FIELDS[name] - 1}, got {text!r} in line {line}"
-        )
-    return int(text)
-
-
-def _weight(text: str | None, line: int) -> float:
-    weight = number(text or "")
-    if weight is None or not 0 <= weight < np.inf:
-        raise InvalidInputError(f"data: {WEIGHT} must be a number from 0, got {text!r} in line {line}")
-    return weight
+def _refuse(holds: npt.NDArray[np.bool_], column: Array, allowed: str) -> None:
+    if not holds.all():
+        record = int(np.argmin(holds))
+        raise InvalidInputError(f"data: {allowed}, got {column[record]:g} in line {record + 2}")
 
 
 def rows(counts: Array) -> list[Callable[[], Row]]:
