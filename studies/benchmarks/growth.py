@@ -17,9 +17,6 @@ from dualmech.watching import without_warnings
 
 TOLERANCE = 1e-4  # requested gap
 
-LEAST_SECONDS, LEAST_MEBIBYTES = 0.05, 8.0
-"""Below these a figure says more of fixed costs than of the size: it counts for no exponent."""
-
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -87,10 +84,8 @@ def lay_out(measured: Sequence[Measured]) -> TextTable:
     notes = []
     for index, case in enumerate(CASES):
         rows = [row for row in measured if row["case"] == index]
-        powers = {
-            "CPU time": exponent(rows, "processor", LEAST_SECONDS),
-            "memory": exponent(rows, "mebibytes", LEAST_MEBIBYTES),
-        }
+        # Smaller figures say more of fixed costs than of the size.
+        powers = {"CPU time": exponent(rows, "processor", 0.05), "memory": exponent(rows, "mebibytes", 8.0)}
         words = ", ".join(
             f"{name} as the power {power:.1f}" if np.isfinite(power) else f"{name} too small to tell"
             for name, power in powers.items()

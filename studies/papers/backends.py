@@ -26,16 +26,12 @@ from dualmech.validate import Array
 
 # A general solver's claim on a problem whose optimum is proven, in the problem's own units and by its raw point.
 
-MOST_CELLS, QUICK_CELLS = 16, 4
+MOST_CELLS = 16
 TOLERANCE = 1e-12  # gap to prove: far below the tolerance of any backend
 TIGHT = 1e-10  # the tightest tolerance that every backend gets, or the least that it takes
 
 FEASIBLE = 1e-9  # excess up to which a raw point breaks no constraint
 
-OWN_SIZES = 1e-6, 1e6
-"""Optima in this range are of ordinary size: outside of it absolute tolerances mean nothing."""
-
-OTHERS_UNDER_ANOTHER_NAME = frozenset({"DIFFCP"})  # runs SCS
 OPTIMAL, INACCURATE, FAILED = "optimal", "optimal_inaccurate", "failed"
 IMPOSSIBLE = frozenset({"infeasible", "unbounded", "infeasible_inaccurate", "unbounded_inaccurate"})
 ANSWERS = IMPOSSIBLE | {OPTIMAL, INACCURATE}
@@ -101,7 +97,7 @@ def summary(claims: Sequence[Claim], tolerance: float) -> dict[str, object]:
 def backends() -> dict[str, str]:
     """Return the installed backends that take semidefinite programs, with their versions, each once."""
     able = reference.backends.installed()
-    return {name: version for name, version in able.items() if name not in OTHERS_UNDER_ANOTHER_NAME}
+    return {name: version for name, version in able.items() if name != "DIFFCP"}  # which runs SCS
 
 
 @cache
@@ -109,8 +105,8 @@ def small(cells: int, ordinary: bool = True) -> tuple[str, ...]:
     """Return problems on a matrix of at most so many cells, whose optima are of ordinary size or are not."""
     stated = {name: state() for name, state in collection.matrices_problems().items()}
     names = [name for name, problem in stated.items() if problem.workload.shape[1] <= cells]
-    low, high = OWN_SIZES
-    return tuple(name for name in names if (low <= library.interval(name, TOLERANCE)[0] <= high) is ordinary)
+    # Outside of this range absolute tolerances mean nothing.
+    return tuple(name for name in names if (1e-6 <= library.interval(name, TOLERANCE)[0] <= 1e6) is ordinary)
 
 
 def claims(name: str, version: str, tight: bool, cells: int, ordinary: bool = True) -> Row:
@@ -223,8 +219,6 @@ FILES = (
     *("local-prefix-4-1-worst", "fitness-tables-16x16x16"),
 )
 """Problems of the library whose programs are written from CVXPY's own compilation."""
-
-STAGES = 2  # of the refinement below
 
 
 def participation() -> dm.FitnessForUse:
@@ -340,7 +334,7 @@ SCALES_COLUMNS: Columns = (
 
 
 def _tasks(quick: bool) -> list[Callable[[], Row]]:
-    cells = QUICK_CELLS if quick else MOST_CELLS
+    cells = 4 if quick else MOST_CELLS
     return [
         partial(claims, name, version, tight, cells) for name, version in backends().items() for tight in (False, True)
     ]
@@ -356,7 +350,7 @@ def _scale_tasks(quick: bool) -> list[Callable[[], Row]]:
 
 
 def _file_tasks(quick: bool) -> list[Callable[[], Row]]:
-    names = [*FILES, *(f"refinement-stage-{number}" for number in range(1, STAGES + 1)), *STATED]
+    names = [*FILES, *(f"refinement-stage-{number}" for number in (1, 2)), *STATED]
     return [partial(file_claims, name) for name in (names[:1] if quick else names)]
 
 

@@ -202,16 +202,11 @@ HDMM = {
 
 PUBLISHED_TOLERANCE = 1e-9  # gap to which optima are solved
 
-EARLY = 2e-5
-"""How far, relative, a printed error may be off because its strategy was itself found by an optimiser."""
-
 CLOSE = 1e-4  # gap to which the least error is solved where it can be
 FEW = 5000  # combinations of values of numerical attributes up to which it is
 
 TOTALS = (1.0, 10.0, 100.0)
 """How much the total counts for among the prefixes of an attribute, where noise is looked for; 1 is the paper's way."""
-
-EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound is tried with
 
 
 def of_data_set(name: str, entries: Sequence[Row]) -> Row:
@@ -259,9 +254,9 @@ def of_prefixes(name: str) -> Row:
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
         split: Any = dm.TotalVariance(workloads.query_tables(domain, queries, ways=ways), geometry="split").geometry
         errors = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
-        proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
+        proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in (0.0, 0.5))
         least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(errors))
-        again = with_allowance(errors[0], EARLY)
+        again = with_allowance(errors[0], 2e-5)  # its strategy was itself found by an optimiser
         entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, rival=HDMM[name][position]))
     return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 

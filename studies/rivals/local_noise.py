@@ -20,9 +20,6 @@ from dualmech.validate import Array
 # The problem is not convex. The method finds a local optimum, about which nothing is proven.
 
 CELLS_PER_SUM = 16  # cells for each weighted sum, as the authors of HDMM have it
-STARTS = 2  # random starts, of which the best counts
-STEPS = 300  # of the quasi-Newton method, at most
-MEMORY = 10  # steps that it remembers
 
 
 def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
@@ -52,9 +49,9 @@ def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
             jac=True,
             method="L-BFGS-B",
             bounds=[(0.0, None)] * (sums * size),
-            options={"maxiter": STEPS, "maxcor": MEMORY},
+            options={"maxiter": 300, "maxcor": 10},
         )
-        for _ in range(STARTS)
+        for _ in range(2)  # of random starts, the best counts
     ]
     weights = min(trials, key=lambda trial: float(trial.fun)).x.reshape(sums, size)
     return np.asarray(np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0)))
@@ -74,16 +71,10 @@ def total_variance(weights: Array, gram: Array) -> tuple[float, Array]:
     return float(np.vdot(inverse, scaled)), slopes.ravel()
 
 
-NORMS = ("l1", "l2")
-
 BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version tries
-
-SEED = 0  # of the random starts of the L1 version's optimisation
 
 EXACT = 64
 """User types up to which the strategy of the L2 version is optimised for the neighbours of local privacy, two types."""
-
-TOLERANCE = 1e-3  # gap to which that strategy is optimised
 
 
 class NoiseRival(LocalRival):
@@ -109,7 +100,7 @@ class NoiseRival(LocalRival):
 
     def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
         array = validate.finite(2, strategy=strategy)
-        validate.choice(NORMS, norm=norm)
+        validate.choice(("l1", "l2"), norm=norm)
         if (delta is None) != (norm == "l1"):
             raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
         if array.shape[1] < 2:
@@ -184,7 +175,7 @@ def _least_total_variance(workload: dm.Workload) -> Array:
     if np.trace(compressed) <= UNSEEN * np.trace(gram):
         raise InvalidInputError("workload must ask more than the number of users, which is known")
     queries = workloads.from_gram(compressed)
-    best = fast.solve(dm.TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
+    best = fast.solve(dm.TotalVariance(queries, neighbours=complement.T @ moves), tol=1e-3)
     values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
     kept = values > 8 * size * np.finfo(float).eps * values[-1]
     return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
@@ -195,7 +186,7 @@ def _strategies(workload: dm.Workload) -> list[Array]:
     gram = workload.gram()
     means = gram.mean(axis=1)
     centred = gram - means[:, None] - means + means.mean()
-    strategies = [np.eye(size), designs.haar_matrix(size).toarray(), identity_and_sums(centred, SEED)]
+    strategies = [np.eye(size), designs.haar_matrix(size).toarray(), identity_and_sums(centred, rng=0)]
     strategies += [interval_tree(size, branching).matrix.toarray() for branching in BRANCHINGS]
     if workload.domain is not None:
         strategies.append(designs.fourier_matrix(workload.domain, workload))

@@ -166,10 +166,6 @@ def _cover(covers: Sequence[set[tuple[int, ...]]]) -> list[int]:
     return picked
 
 
-STEPS, NEAR = 20_000, 1e-6  # of the multiplicative rule, and how near the best weights it ends, relative
-UNUSED = 1e-9  # weight, over the largest, of tables that are not measured
-
-
 def weighted_marginals(workload: workloads.MarginalWorkload, cost: float) -> dm.BlockMechanism:
     """Measure marginal tables of the domain, weighed for the least total variance of the requested ones.
 
@@ -197,14 +193,14 @@ def weighted_marginals(workload: workloads.MarginalWorkload, cost: float) -> dm.
     wanted = shares[[measured.lattice.axes.index(axes) for axes in workload.lattice.axes]]
     variances = workload.lattice.dimensions * workload.gram_levels()
     weights = np.full(len(measured.axes), 1 / len(measured.axes))
-    for _ in range(STEPS):
+    for _ in range(20_000):
         levels = 1 / (wanted @ weights)
         total, gains = float(variances @ levels), wanted.T @ (variances * levels**2)
-        if gains.max() <= (1 + NEAR) * total:
+        if gains.max() <= (1 + 1e-6) * total:
             break
         weights *= np.sqrt(gains / total)
         weights /= weights.sum()
-    weights[weights < UNUSED * weights.max()] = 0.0
+    weights[weights < 1e-9 * weights.max()] = 0.0  # tables that are not measured
     precisions = zip(measured.lattice.axes, shares @ (weights * spent / weights.sum()), strict=True)
     return dm.BlockMechanism.of_levels(domain, {axes: 1 / precision for axes, precision in precisions if precision > 0})
 

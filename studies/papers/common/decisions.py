@@ -123,7 +123,6 @@ POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Braz
 QUICK_BLOCKS = 1000
 
 ERRORS = 4.0  # standard errors by which an accuracy on the paper's own data may differ from the printed one
-HALF_DIGIT = 0.005  # half of the last digit of a printed percentage
 
 EDGE = 1e-9
 """Part of a level that may be missed: a count that reaches it exactly does so in spite of rounding."""
@@ -207,7 +206,7 @@ def _outcome(chain: dm.Chain, finer: dm.LinearGaussianMechanism, setting: Settin
 def near(accuracy: float, printed: float, number: int) -> bool:
     """Whether an accuracy in percent is within `ERRORS` standard errors of a printed one, and its rounding."""
     error = 100 * np.sqrt(printed / 100 * (1 - printed / 100) / number)
-    return bool(abs(accuracy - printed) <= ERRORS * error + HALF_DIGIT)
+    return bool(abs(accuracy - printed) <= ERRORS * error + 0.005)  # half of the last digit
 
 
 def percent(holds: npt.NDArray[np.bool_]) -> float:

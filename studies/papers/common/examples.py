@@ -223,8 +223,6 @@ FAMILIES: dict[str, tuple[Array, ...]] = {
 
 UNEVEN = np.diag([1.0, 3.0])  # rows of another basis: on it the second query's variance counts nine times
 
-STEPS = 181
-
 GAP = 5.6  # distance between the centres of two families in the picture, in counts
 
 
@@ -280,7 +278,7 @@ def picture(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _outline(covariance: Array, centre: float) -> Array:
     """Return the ellipse ``{u : u' Σ⁻¹ u = 1}`` as points (2, n), moved to the right."""
-    turns = np.linspace(0, 2 * np.pi, STEPS)
+    turns = np.linspace(0, 2 * np.pi, 181)
     circle = np.vstack([np.cos(turns), np.sin(turns)])
     return np.asarray(np.linalg.cholesky(covariance) @ circle + np.array([[centre], [0.0]]))
 

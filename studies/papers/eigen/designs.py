@@ -60,12 +60,6 @@ MORE_DESIGNS: dict[str, Design] = {
 }
 """Candidates for prefixes besides: a binary tree, the prefixes themselves, and their square root."""
 
-COMPLETE = 1e-6
-"""Slack of a squared column norm, relative to the largest, that is left as it is: hardly more than a solver leaves."""
-
-CLEAR = 1e-4
-"""Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
-
 
 def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bool = False) -> Row:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
@@ -105,12 +99,12 @@ def completed_total(answer: dm.Solution) -> float:
     cost = strategy.T @ strategy
     largest = np.diagonal(cost).max()
     slack = 1 - np.diagonal(cost) / largest
-    slack[slack < COMPLETE] = 0.0
+    slack[slack < 1e-6] = 0.0  # hardly more than a solver leaves
     try:
         factor = np.linalg.cholesky(cost / largest + np.diag(slack)).T
     except np.linalg.LinAlgError:
         factor = np.zeros((1, 1))
-    if np.diagonal(factor).min() < CLEAR:
+    if np.diagonal(factor).min() < 1e-4:  # the factor is of a matrix of unit diagonal
         cells = np.diag(np.sqrt(largest * slack))[slack > 0]
         return strategies.total_variance(np.vstack([strategy[np.any(strategy, axis=1)], cells]), workload)
     half = scipy.linalg.solve_triangular(factor, workload.dense().T, trans="T", check_finite=False)
@@ -286,9 +280,6 @@ WAYS: tuple[Way, ...] = (
 
 FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])  # those for the paper's own size
 
-POWER = 1.8
-"""Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""
-
 
 def solve_reductions(
     name: str,
@@ -334,7 +325,8 @@ def bound(program: dm.QueryWeighting) -> float:
     """
     gains = program.sensitivities.T @ program.geometry.roots
     problem = dm.TotalVariance(program.workload, geometry="dense")
-    return problem.certify(np.eye(problem.geometry.rank), (gains / gains.max()) ** POWER).lower_bound
+    weights = (gains / gains.max()) ** 1.8  # a power near the best of all
+    return problem.certify(np.eye(problem.geometry.rank), weights).lower_bound
 
 
 def _weigh_reduced(program: dm.QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:

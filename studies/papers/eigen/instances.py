@@ -86,7 +86,6 @@ PERMUTED_DESIGNS = 4.0
 IDENTITY = "identity"
 
 SEED = 0  # of every permutation and every sample: the paper names none
-MOST_TABLES = 32  # most tables of a workload of random marginals
 SAMPLED = 64  # random predicates asked for each cell
 ORDERS = 12  # random orders of the cells that the rivals are tried in
 
@@ -190,7 +189,7 @@ def marginals(quick: bool) -> tuple[EigenInstance, ...]:
         pairs = tuple(itertools.combinations(names, 2))
         rows.append(_marginals("2-way marginals", shape, pairs))
     for shape in shapes:
-        drawn = min(2 ** (len(shape) - 1), MOST_TABLES)
+        drawn = min(2 ** (len(shape) - 1), 32)
         groups = workloads.random_marginals(shape, drawn, SEED).groups
         tables = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(groups))
         rows.append(_marginals(f"{drawn} random marginals", shape, tables))
@@ -364,8 +363,6 @@ LEGEND = (
     "square. 'implies': the error of the paper's own Eigen-Design that a printed number was divided by, over the bound."
 )
 
-SMALLER = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
-
 
 def tables(row: Row) -> Iterator[TextTable]:
     """Yield a table of every reading of a row of the table of alternative workloads, with its verdict."""
@@ -386,7 +383,8 @@ def tables(row: Row) -> Iterator[TextTable]:
             ("implies", {item.column: item.implied for item in evidence(reading)}),
         ):
             lines[name] = {column: three_decimals(value) for column, value in values.items()}
-        yield table_of_lines(title, COLUMNS, lines, [words if instance.cells == CELLS else SMALLER])
+        smaller = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
+        yield table_of_lines(title, COLUMNS, lines, [words if instance.cells == CELLS else smaller])
 
 
 def three_decimals(interval: Interval) -> str:

@@ -71,7 +71,7 @@ def histogram(path: str) -> Array:
         _refuse(whole, codes, f"{name} must be a code from 0 to {FIELDS[name] - 1}")
     _refuse(weights >= 0, weights, f"{WEIGHT} must be a number from 0")
     bins = [columns[name].astype(int) * size // codes for (name, codes), size in zip(FIELDS.items(), FOUR, strict=True)]
-    return np.bincount(np.ravel_multi_index(bins, FOUR), weights, math.prod(FOUR))
+    return np.asarray(np.bincount(np.ravel_multi_index(bins, FOUR), weights, math.prod(FOUR)), dtype=np.float64)
 
 
 def _refuse(holds: npt.NDArray[np.bool_], column: Array, allowed: str) -> None:

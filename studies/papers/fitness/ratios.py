@@ -52,9 +52,6 @@ from dualmech.validate import Array
 
 COST_TOLERANCE = 1e-6  # gap to which every optimum of fitness for use is solved
 
-VARIANCE_TOLERANCE = 1e-10
-"""Gap to which optima of total variance are solved: single variances are known to about its root only."""
-
 ROUNDING = 1e-10  # relative allowance for rounding in mechanisms of closed form
 RIDGE = 1e-3  # addition of the published code for CA to the diagonal of W'W, in units of the diagonal's mean
 
@@ -160,7 +157,7 @@ class _TotalVarianceFamily:
         weights = self.targets**-power
         plain = dm.TotalVariance(self.workload, weights, geometry="dense")
         problem = _ridged_problem(self.workload, weights, ridge) if ridge else plain
-        answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
+        answer = fast.solve(problem, tol=1e-10)  # single variances are known to about its root only
         variances = answer.mechanism.variances(self.workload)
         self.certified &= answer.gap <= COST_TOLERANCE
         if not (power or ridge):
@@ -422,18 +419,9 @@ def agreed_digits(interval: Interval) -> str:
 QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
 """Largest parameter of a ratio table's rows in a quick run."""
 
-QUICK_SEEDS = 3
-
-RACE_SECONDS, QUICK_RACE_SECONDS = 30.0, 2.0
-"""Limit of each run of Table 3; the paper let gradient descent run for minutes."""
-
-RUNS, QUICK_RUNS = (256, SECONDS), (64, QUICK_SECONDS)
-"""Cells up to which SM-II is run for the ratio tables, and the seconds it gets, and both in a quick run; a requested
-time limit holds for all sizes."""
-
 
 def _race(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
-    seconds = limit or (QUICK_RACE_SECONDS if quick else RACE_SECONDS)
+    seconds = limit or (2.0 if quick else 30.0)  # the paper let gradient descent run for minutes
     return [partial(race, size, seconds) for size in CONVERGENCE]
 
 
@@ -454,9 +442,10 @@ RACE: Columns = (
 
 def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
-    seeds, (cells, seconds) = (QUICK_SEEDS, QUICK_RUNS) if quick else (None, RUNS)
-    runs = (cells, seconds) if limit is None else (math.inf, limit)
-    return [partial(solve_row, table, row, seeds, runs) for row in chosen]
+    # SM-II is run up to so many cells, for so many seconds; a requested time limit holds for all sizes.
+    seeds, runs = (3, (64, QUICK_SECONDS)) if quick else (None, (256, SECONDS))
+    all_sizes = runs if limit is None else (math.inf, limit)
+    return [partial(solve_row, table, row, seeds, all_sizes) for row in chosen]
 
 
 def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) -> None:

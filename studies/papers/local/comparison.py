@@ -47,19 +47,10 @@ from dualmech.studies.papers.local.instances import (
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
 
-PAPER_SIZE = 512
-
 EXACT_SIZE, EXACT_TOLERANCE = 16, 1e-6
 """User types up to which the optimum is solved, and the gap requested there."""
 
-HEURISTIC_SIZE, HEURISTIC_TOLERANCE = 64, 0.02
-"""User types up to which a strategy is searched for until it is proven as near the optimum; beyond, for as long as time
-allows."""
-
-SECONDS, LARGE_SECONDS, QUICK_SECONDS = 60.0, 120.0, 1.0
-"""Time for a strategy: up to so many user types, beyond, and where all has to be quick."""
-
-ROUNDING = 1e-9  # relative allowance when two sample complexities are compared
+QUICK_SECONDS = 1.0  # time for a strategy where all has to be quick
 
 
 def compared(values: Mapping[str, Any], gap: float) -> Row:
@@ -70,7 +61,7 @@ def compared(values: Mapping[str, Any], gap: float) -> Row:
     - `gap`: of the optimisation, relative.
     """
     least = min(*values["rivals"].values(), values["optimised"])
-    return Row(values, gap, gap <= values["tolerance"], sound=least >= values["bound"] * (1 - ROUNDING))
+    return Row(values, gap, gap <= values["tolerance"], sound=least >= values["bound"] * (1 - 1e-9))  # rounding
 
 
 def best(row: Row, names: Sequence[str]) -> str:
@@ -93,9 +84,9 @@ def solve(
     """
     workload, size, unit = instance.build(), instance.size, instance.queries * rivals.ALPHA
     problem = dm.LocalStrategy(workload, epsilon)
-    exact, few = size <= EXACT_SIZE, size <= HEURISTIC_SIZE
-    tol = EXACT_TOLERANCE if exact else HEURISTIC_TOLERANCE
-    seconds = limit or (SECONDS if few else LARGE_SECONDS)
+    # A strategy is searched for until it is proven near the optimum; beyond few types, for as long as time allows.
+    exact, few = size <= EXACT_SIZE, size <= 64
+    tol, seconds = EXACT_TOLERANCE if exact else 0.02, limit or (60.0 if few else 120.0)
     squares = float((problem.root**2).sum())
     nuclear = float(np.linalg.svd(problem.root, compute_uv=False).sum())
     mean = fast.solve(problem, tol=tol, time_limit=None if exact else seconds)
@@ -128,7 +119,7 @@ def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
 
 def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return the tasks for Figure 1 at the paper's size, where the optimum is only bounded."""
-    size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (PAPER_SIZE, EPSILONS, None)
+    size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (512, EPSILONS, None)
     pairs = itertools.product(WORKLOADS, epsilons)
     return [partial(solve, LocalInstance(name, size), epsilon, limit=limit or usual) for name, epsilon in pairs]
 
@@ -156,10 +147,6 @@ def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
 
 TOLERANCE = 1e-6
 
-WORST_SIZES, WORST_QUICK_SIZES = (8, 16), (4,)
-
-WORST_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
-
 
 def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
     """Solve both criteria.
@@ -186,7 +173,7 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
 
 def worst_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
-    sizes, epsilons = (WORST_QUICK_SIZES, QUICK_EPSILONS) if quick else (WORST_SIZES, WORST_EPSILONS)
+    sizes, epsilons = ((4,), (1.0,)) if quick else ((8, 16), (0.5, 1.0, 2.0, 4.0))
     instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
     return [
         partial(solve_worst, instance, epsilon) for instance in instances if instance.queries for epsilon in epsilons
@@ -198,13 +185,6 @@ def worst_rows(quick: bool) -> list[Callable[[], Row]]:
 # Subset selection meets the bound ``‖W 1‖²/n + ‖W Π‖_*²/τ`` on histograms, so no unbiased linear mechanism does better,
 # on average or in the worst case. Randomised response is subset selection with sets of one type, so it is optimal
 # exactly where these are the best sets.
-
-HISTOGRAMS_SIZES, HISTOGRAMS_QUICK_SIZES = (8, 64, 512), (8, 64)
-
-HISTOGRAMS_EPSILONS = (0.5, 1.0, 2.0, 4.0)
-
-PROVEN = 1e-9  # distance from the bound up to which a closed form counts as meeting it, relative
-LISTED = 8  # user types up to which all sets are listed and the judge prices every pattern
 
 OTHERS = (RESPONSE, RAPPOR, HADAMARD, ONE_BLOCK, BEST_HADAMARD)
 
@@ -219,7 +199,7 @@ def solve_histograms(size: int, epsilon: float) -> Row:
     best = rivals.subset_selection(size, epsilon)
     users = best.sample_complexity(histogram)
     problem = dm.LocalStrategy(histogram, epsilon)
-    if size <= LISTED:
+    if size <= 8:  # all sets are listed, and the judge prices every pattern
         strategy = best.with_listed_sets().strategy
         gap = problem.certify(strategy, problem.dual_at(strategy)).gap
     else:
@@ -230,12 +210,12 @@ def solve_histograms(size: int, epsilon: float) -> Row:
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
     paper = max(math.exp(-epsilon) - 1 / size, 0.0) / rivals.ALPHA
     values = {"size": size, "epsilon": epsilon, "members": int(np.argmax(best.sizes)), "users": users}
-    return Row({**values, "paper": paper, "others": others}, gap, certified=gap <= PROVEN)
+    return Row({**values, "paper": paper, "others": others}, gap, certified=gap <= 1e-9)
 
 
 def histograms_rows(quick: bool) -> list[Callable[[], Row]]:
-    sizes = HISTOGRAMS_QUICK_SIZES if quick else HISTOGRAMS_SIZES
-    return [partial(solve_histograms, size, epsilon) for size in sizes for epsilon in HISTOGRAMS_EPSILONS]
+    pairs = itertools.product((8, 64) if quick else (8, 64, 512), (0.5, 1.0, 2.0, 4.0))
+    return [partial(solve_histograms, size, epsilon) for size, epsilon in pairs]
 
 
 def response_is_optimal_from(size: int) -> float:

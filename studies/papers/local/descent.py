@@ -35,16 +35,10 @@ TOLERANCE = 1e-6
 
 ANY_GAP = 1e6  # gap requested of descents, which prove nothing
 
-SEEDS, QUICK_SEEDS = 10, 3
-
-SIZES, QUICK_SIZES = (8, 16), (4,)
-
-EPSILONS = (1.0, 4.0)
+SEEDS, QUICK_SEEDS = 10, 3  # of random starts
 
 METHODS = (fast.PublishedGradient, fast.ProjectedGradient)
 """Gradient descent with the derivative of the authors' code, and with that of the text."""
-
-STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
 
 STEPS = 15  # steps that are timed (section 6.4)
 
@@ -81,11 +75,11 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
 
 def rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
-    sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
+    sizes, seeds = ((4,), QUICK_SEEDS) if quick else ((8, 16), SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
     instances = [LocalInstance(name, size) for size in sizes for name in names]
     return [
-        partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in EPSILONS
+        partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in (1.0, 4.0)
     ]
 
 
@@ -109,7 +103,7 @@ def time_steps(size: int) -> Row:
 
 
 def steps(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(time_steps, size) for size in (QUICK_STEP_SIZES if quick else STEP_SIZES)]
+    return [partial(time_steps, size) for size in ((16, 32, 64) if quick else (16, 32, 64, 128, 256, 512))]
 
 
 # Where gradient descent begins (the local privacy paper, end of section 4): at random, or at a fixed mechanism.
@@ -119,12 +113,6 @@ def steps(quick: bool) -> list[Callable[[], Row]]:
 
 STARTS = (RESPONSE, HADAMARD, TREE)
 """Fixed mechanisms whose reports can be listed."""
-
-INITIALISATION_SEEDS, INITIALISATION_QUICK_SEEDS = 10, 3
-
-INITIALISATION_SIZE, QUICK_SIZE = 16, 8
-
-INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
 
 
 def begun(values: Mapping[str, Any], gap: float) -> Row:
@@ -162,11 +150,7 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
 
 
 def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
-    size, epsilons, seeds = (
-        (QUICK_SIZE, QUICK_EPSILONS, INITIALISATION_QUICK_SEEDS)
-        if quick
-        else (INITIALISATION_SIZE, INITIALISATION_EPSILONS, INITIALISATION_SEEDS)
-    )
+    size, epsilons, seeds = (8, (1.0,), QUICK_SEEDS) if quick else (16, (0.5, 1.0, 2.0, 4.0), SEEDS)
     names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
     return [
         partial(solve_initialisation, LocalInstance(name, size), epsilon, seeds)
@@ -186,8 +170,6 @@ LARGEST = 512  # most user types of a histogram in a file
 EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
 
 SECONDS, QUICK_SECONDS = 30.0, 1.0  # time for a strategy
-
-OPTIMISED = "optimised"  # the mechanism of the paper's figure
 
 CONSISTENCY_WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
     HISTOGRAM: workloads.identity,
@@ -254,7 +236,7 @@ def solve_consistency(
     queries = size * (size + 1) // 2 if name == ALL_RANGE else size
     if optimised:
         answer = fast.solve(dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds)
-        chosen, best, variances = OPTIMISED, answer.mechanism, answer.mechanism.user_variances
+        chosen, best, variances = "optimised", answer.mechanism, answer.mechanism.user_variances
     else:
         chosen, best = _best_fixed(workload)
         variances = best.user_variances(workload)
