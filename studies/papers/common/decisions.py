@@ -27,21 +27,7 @@ from rich.console import Console
 import dualmech as dm
 from dualmech import decisions, fast, validate
 from dualmech.crosscheck.instances import common as instances
-from dualmech.crosscheck.instances.common import (
-    ACCURACY,
-    BRAZIL,
-    BUCKETS,
-    CENSUS_SETTING,
-    CHOICES,
-    CMN,
-    GAMMA,
-    HISRACE_CELLS,
-    HISRACE_TABLES,
-    RHO,
-    TABLE_7,
-    AccuracyTable,
-    Setting,
-)
+from dualmech.crosscheck.instances.common import AccuracyTable, Setting
 from dualmech.crosscheck.printing import COLOURS, is_rounding, print_lines, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
 from dualmech.errors import FileFormatError, InvalidInputError
@@ -95,7 +81,7 @@ def _setting(fields: dict[str, float], usual: Setting, coarsest: float) -> Setti
             raise InvalidInputError(f"{name} must be at most 1, got {numbers[name]:g}")
     rho = numbers.get("rho") or coarsest / (2 * numbers["sigma"] ** 2)
     share, level = numbers.get("x", usual.share), numbers.get("y", usual.level)
-    return Setting(validate.positive_number(rho=rho), share, level, numbers.get("gamma", GAMMA))
+    return Setting(validate.positive_number(rho=rho), share, level, numbers.get("gamma", instances.GAMMA))
 
 
 def by_name(settings: list[Setting], counted: bool) -> dict[str, Setting]:
@@ -118,7 +104,7 @@ SUMMED, ESTIMATED = "sums of cells", "best estimates"
 
 AGES = "AgeGender"  # the population whose tracts are decided on
 
-POPULATION = {HISRACE_TABLES: "HisRace", HISRACE_CELLS: "HisRace", BRAZIL: "Brazil"}
+POPULATION = {instances.HISRACE_TABLES: "HisRace", instances.HISRACE_CELLS: "HisRace", instances.BRAZIL: "Brazil"}
 
 QUICK_BLOCKS = 1000
 
@@ -152,7 +138,7 @@ def solve(table: AccuracyTable, blocks: CensusBlocks, grid: Mapping[str, Setting
     ('first'), and of right choices, without a margin ('plain') and with one ('sure'). Seconds are for one release of
     every block: common mechanism, choice, residual, and the answers put together.
     """
-    choice = CHOICES[table.choice]
+    choice = instances.CHOICES[table.choice]
     chain = fast.chain(choice.mechanisms)
     finer = {SUMMED: cell_sums(*choice.workloads), ESTIMATED: choice.mechanisms[1]}
     settings = {row: table.setting(row) for row in table.rows} if grid is None else grid
@@ -233,7 +219,7 @@ def halves(name: str, quick: bool, data: str | None = None, grid: str | None = N
     - `data`: a file of blocks instead;
     - `grid`: a file of settings in place of the printed ones.
     """
-    tables = [table for table in ACCURACY if POPULATION[table.choice] == name]
+    tables = [table for table in instances.ACCURACY if POPULATION[table.choice] == name]
     chosen: list[tuple[AccuracyTable, dict[str, Setting] | None]] = [(table, None) for table in tables]
     if grid is not None:
         chosen = [
@@ -248,7 +234,7 @@ def halves(name: str, quick: bool, data: str | None = None, grid: str | None = N
 
 def coarsest(choice: str) -> float:
     """Return the variance of an answer of a choice's first mechanism, at squared privacy cost 1."""
-    return rivals.raw_gaussian_variance(CHOICES[choice].workloads[0], 1.0)
+    return rivals.raw_gaussian_variance(instances.CHOICES[choice].workloads[0], 1.0)
 
 
 def _half(table: AccuracyTable, settings: dict[str, Setting] | None, *drawn: Any) -> Row:
@@ -291,7 +277,7 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     chain = fast.chain(instances.census(by_gender=False))
     printed = None
     if setting is None:
-        setting, printed = replace(CENSUS_SETTING, rho=float(Fraction(name))), TABLE_7[name]
+        setting, printed = replace(instances.CENSUS_SETTING, rho=float(Fraction(name))), instances.TABLE_7[name]
     share, level = setting.share, setting.level
     rules = {margin: decisions.SignalToNoiseRule(chain, share, level * (1 - EDGE), margin) for margin in MARGINS}
     data = scaled_counts(blocks.counts, setting.rho)
@@ -300,12 +286,14 @@ def solve_thresholds(name: str, blocks: CensusBlocks, setting: Setting | None = 
     by_margin = {margin: chain.simulate(data, rule, NOISE_SEED).choices for margin, rule in rules.items()}
     seconds = (time.perf_counter() - begun) / len(rules)
     people = blocks.counts.sum(axis=1)
-    shares = tuple(percent(right == index) for index in range(len(BUCKETS)))
+    shares = tuple(percent(right == index) for index in range(len(instances.BUCKETS)))
     costs = [stage.known.squared_privacy_cost for stage in chain.stages]
-    thresholds = [fit(people, right, len(BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)]
+    thresholds = [
+        fit(people, right, len(instances.BUCKETS)) for fit in (census.logistic_thresholds, census.best_thresholds)
+    ]
     tuned, best = (percent(threshold.choose(people) == right) for threshold in thresholds)
     counted = noisy_counts(people, setting)
-    noisy = census.best_thresholds(counted, right, len(BUCKETS)).choose(counted)
+    noisy = census.best_thresholds(counted, right, len(instances.BUCKETS)).choose(counted)
     values = {
         "name": name,
         "setting": setting,
@@ -343,10 +331,10 @@ def right_choices(rule: decisions.SignalToNoiseRule, data: Array) -> npt.NDArray
 def rows(quick: bool, data: str | None = None, grid: str | None = None) -> list[Callable[[], Row]]:
     """Return the tasks, a ρ each, on a population drawn from a seed or on a file; or a file's settings."""
     number = QUICK_BLOCKS if quick else BLOCKS
-    settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(TABLE_7)
+    settings: dict[str, Setting] | dict[str, None] = dict.fromkeys(instances.TABLE_7)
     if grid is not None:
         coarsest = rivals.raw_gaussian_variance(instances.histogram("Total", by_gender=False), 1.0)
-        settings = by_name(read_grid(grid, CENSUS_SETTING, coarsest), counted=True)
+        settings = by_name(read_grid(grid, instances.CENSUS_SETTING, coarsest), counted=True)
     if data is not None:
         blocks_of(AGES, number, data)  # refuses another file, before any work
     return [partial(of_population, name, number, setting, data) for name, setting in settings.items()]
@@ -385,7 +373,7 @@ def show(out: Console, title: str, rows: Iterator[Row]) -> None:
     setting = "ρ" if printed else COUNTED
     choices: Columns = (
         (setting, "{name}{mark}"),
-        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(BUCKETS)),
+        *((bucket, f"{{shares[{place}]:.2f}}") for place, bucket in enumerate(instances.BUCKETS)),
         ("right", partial(_at_margin, "chain", PLAIN)),
         ("PLB saved", "{saved:.2f}"),
         *([("printed", _printed)] * printed),
@@ -463,7 +451,7 @@ def _show_halves(out: Console, title: str, rows: Iterator[Row]) -> None:
         )
         named = f"Your grid, {half.table.choice}" if half.own else half.table.title
         out.print(drawn(half.text(f"{named}; {{number}} blocks of {{blocks}}"), columns, half.parts))
-        budget = "" if half.own or half.table.varied == RHO else f"ρ = {half.table.fixed.rho:g}; "
+        budget = "" if half.own or half.table.varied == instances.RHO else f"ρ = {half.table.fixed.rho:g}; "
         released = "all blocks released in {seconds:.2g} s; common mechanism certified to {gap:.0e}{mark}"
         out.print(half.text(f"  {budget}{released}"))
     unprinted = any(half.own for half in listed)
@@ -493,7 +481,7 @@ def _summary(halves: Sequence[Row]) -> str:
 FILES = ("data", "grid")  # the options of sheets on blocks of a population
 
 SHEETS = {
-    "hisrace": Sheet(f"{CMN}, Tables 2 to 4", partial(halves, "HisRace"), _show_halves, options=FILES),
-    "brazil": Sheet(f"{CMN}, Tables 5 and 6", partial(halves, "Brazil"), _show_halves, options=FILES),
-    "thresholds": Sheet(CMN, rows, show, picture, options=FILES),
+    "hisrace": Sheet(f"{instances.CMN}, Tables 2 to 4", partial(halves, "HisRace"), _show_halves, options=FILES),
+    "brazil": Sheet(f"{instances.CMN}, Tables 5 and 6", partial(halves, "Brazil"), _show_halves, options=FILES),
+    "thresholds": Sheet(instances.CMN, rows, show, picture, options=FILES),
 }

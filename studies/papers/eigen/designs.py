@@ -21,36 +21,18 @@ from dualmech import designs, fast, strategies, workloads
 from dualmech.crosscheck.printing import Interval, table, yes_or_no
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table, table_each
 from dualmech.studies import rivals
-from dualmech.studies.papers.eigen.instances import (
-    CELLS,
-    DATACUBE,
-    DESIGN_TOLERANCE,
-    EIG,
-    FOURIER,
-    IDENTITY,
-    OPTIMUM_TOLERANCE,
-    PERMUTED_DESIGNS,
-    SEED,
-    WAVELET,
-    Shape,
-    all_ranges,
-    prefixes,
-    ratio,
-    root_errors,
-    shape_text,
-    three_decimals,
-)
+from dualmech.studies.papers.eigen import instances as eig
 from dualmech.validate import Array, Matrix
 
 EIGEN_QUERIES = "eigen-queries"
 
-Design = Callable[[dm.Workload, Shape], Array]
+Design = Callable[[dm.Workload, eig.Shape], Array]
 
 DESIGNS: dict[str, Design] = {
     EIGEN_QUERIES: lambda workload, shape: designs.eigen_queries(workload),
-    WAVELET: lambda workload, shape: rivals.haar_matrix(shape).toarray(),
-    FOURIER: lambda workload, shape: rivals.fourier_matrix(shape),
-    IDENTITY: lambda workload, shape: np.eye(math.prod(shape)),
+    eig.WAVELET: lambda workload, shape: rivals.haar_matrix(shape).toarray(),
+    eig.FOURIER: lambda workload, shape: rivals.fourier_matrix(shape),
+    eig.IDENTITY: lambda workload, shape: np.eye(math.prod(shape)),
 }
 
 MORE_DESIGNS: dict[str, Design] = {
@@ -61,7 +43,7 @@ MORE_DESIGNS: dict[str, Design] = {
 """Candidates for prefixes besides: a binary tree, the prefixes themselves, and their square root."""
 
 
-def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bool = False) -> Row:
+def compare(name: str, build: Callable[[], dm.Workload], shape: eig.Shape, every: bool = False) -> Row:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
 
     Of each design, 'program' is the root of the optimum of Program 1, proven from both sides (the error of the
@@ -69,7 +51,7 @@ def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bo
     columns completed.
     """
     workload = build()
-    best = fast.solve(dm.TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
+    best = fast.solve(dm.TotalVariance(workload), tol=eig.OPTIMUM_TOLERANCE)
     interval = best.certificate.interval
     makers = DESIGNS | (MORE_DESIGNS if every else {})
     entries = tuple(_weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items())
@@ -77,14 +59,14 @@ def compare(name: str, build: Callable[[], dm.Workload], shape: Shape, every: bo
         "eigen_queries": next(entry for entry in entries if entry.name == EIGEN_QUERIES),
         "best": min(entries, key=lambda entry: entry.completed),
     }
-    return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
+    return Row({"name": name, **named}, best.gap, best.gap <= eig.OPTIMUM_TOLERANCE, parts=entries)
 
 
 def _weigh_design(name: str, workload: dm.Workload, design: Array, optimum: Interval) -> Row:
-    answer = fast.solve(dm.QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
-    program = root_errors(answer.certificate.interval, optimum)
-    values = {"name": name, "program": program, "completed": root_errors((completed_total(answer),) * 2, optimum)}
-    return Row(values, certified=answer.certificate.certifies(DESIGN_TOLERANCE))
+    answer = fast.solve(dm.QueryWeighting(workload, design), tol=eig.DESIGN_TOLERANCE)
+    program = eig.root_errors(answer.certificate.interval, optimum)
+    values = {"name": name, "program": program, "completed": eig.root_errors((completed_total(answer),) * 2, optimum)}
+    return Row(values, certified=answer.certificate.certifies(eig.DESIGN_TOLERANCE))
 
 
 def completed_total(answer: dm.Solution) -> float:
@@ -115,11 +97,12 @@ def comparisons(quick: bool) -> list[Callable[[], Row]]:
     cells = 128 if quick else 1024
     shape = (4, 4, 8) if quick else (8, 8, 16)
     ranges, tables = partial(ranges_design, cells), partial(two_way_marginals, shape)
+    named = f"2-way marginals, {eig.shape_text(shape)}"
     return [
         partial(compare, f"all ranges, {cells}", ranges, (cells,)),
         partial(compare, f"all ranges, {cells}, permuted", partial(_permuted_workload, ranges), (cells,)),
-        partial(compare, f"2-way marginals, {shape_text(shape)}", tables, shape),
-        partial(compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted_workload, tables), shape),
+        partial(compare, named, tables, shape),
+        partial(compare, f"{named}, permuted", partial(_permuted_workload, tables), shape),
         partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
     ]
 
@@ -133,12 +116,12 @@ def ranges_design(cells: int) -> dm.Workload:
     return workloads.from_gram(workloads.all_range_gram(cells))
 
 
-def two_way_marginals(shape: Shape) -> dm.Workload:
+def two_way_marginals(shape: eig.Shape) -> dm.Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
 
 
 def _permuted_workload(build: Callable[[], dm.Workload]) -> dm.Workload:
-    return workloads.permuted(build(), SEED)
+    return workloads.permuted(build(), eig.SEED)
 
 
 # The effect of completing the columns of the Eigen-Design, by how exactly its Program 1 was solved.
@@ -186,9 +169,9 @@ def _completed(program: dm.QueryWeighting, weights: Array, unit: float, target: 
 
 def completion_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the workloads to try: prefixes and all ranges over 2048 cells, or 256."""
-    cells = 256 if quick else CELLS
+    cells = 256 if quick else eig.CELLS
     return [
-        partial(solve_completion, f"prefixes, {cells}", partial(prefixes, cells)),
+        partial(solve_completion, f"prefixes, {cells}", partial(eig.prefixes, cells)),
         partial(solve_completion, f"all ranges, {cells}", partial(ranges_design, cells)),
     ]
 
@@ -216,12 +199,12 @@ MARGINAL_BASES: dict[str, Basis] = {
 def pure_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
     cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
-    ranges, random_ranges = partial(all_ranges, (cells,)), partial(workloads.random_range, cells, cells, SEED)
+    ranges, random_ranges = partial(eig.all_ranges, (cells,)), partial(workloads.random_range, cells, cells, eig.SEED)
     tables = partial(workloads.marginals, shape, ways=2)
     return [
         partial(solve_pure, f"all ranges, {cells}", ranges, RANGE_BASES),
         partial(solve_pure, f"{cells} random ranges, {cells}", random_ranges, RANGE_BASES),
-        partial(solve_pure, f"2-way marginals, {shape_text(shape)}", tables, MARGINAL_BASES),
+        partial(solve_pure, f"2-way marginals, {eig.shape_text(shape)}", tables, MARGINAL_BASES),
     ]
 
 
@@ -286,7 +269,7 @@ def solve_reductions(
     build: Callable[[], dm.Workload],
     rival: tuple[str, Callable[[], dm.LinearGaussianMechanism]],
     ways: tuple[Way, ...] = WAYS,
-    tol: float = OPTIMUM_TOLERANCE,
+    tol: float = eig.OPTIMUM_TOLERANCE,
 ) -> Row:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
@@ -312,7 +295,7 @@ def solve_reductions(
         optimum = fast.solve(dm.TotalVariance(workload), tol=tol).certificate.interval
     entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
     spent = float(rival[1]().variances(workload).sum())
-    best = (rival[0], root_errors((spent, spent), optimum))
+    best = (rival[0], eig.root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
     return Row({"name": name, "rival": best, "asked": tol}, gap - 1, gap - 1 <= tol, parts=entries)
 
@@ -336,10 +319,10 @@ def _weigh_reduced(program: dm.QueryWeighting, optimum: Interval, method: str, o
         # The paper counts eigenvectors by the cells, of which a workload of low rank needs few.
         queries, cells = program.design.shape
         options = {"share": min(1.0, options["share"] * cells / queries)}
-    solution = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
+    solution = fast.eigen_weights(program, method=method, tol=eig.DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     values = {
         "label": f"{method}, {option}" if option else "all eigen-queries",
-        "error": root_errors((completed_total(solution),) * 2, optimum),
+        "error": eig.root_errors((completed_total(solution),) * 2, optimum),
         "excess": math.sqrt(1 + solution.gap) - 1,
         "seconds": solution.seconds,
     }
@@ -356,17 +339,17 @@ def large_rows(quick: bool) -> list[Callable[[], Row]]:
 
 
 def rows_of(
-    cells: int, shape: Shape, ways: tuple[Way, ...] = WAYS, tol: float = OPTIMUM_TOLERANCE
+    cells: int, shape: eig.Shape, ways: tuple[Way, ...] = WAYS, tol: float = eig.OPTIMUM_TOLERANCE
 ) -> list[Callable[[], Row]]:
     """Return the reductions to compare on all ranges of ordered cells and on two-way marginals of a shape."""
     total, tables = workloads.total(cells), workloads.marginals(shape, ways=2)
-    wavelet = (WAVELET, partial(rivals.wavelet, total, 1.0))
-    datacube = (DATACUBE, partial(rivals.datacube, tables, 1.0))
+    wavelet = (eig.WAVELET, partial(rivals.wavelet, total, 1.0))
+    datacube = (eig.DATACUBE, partial(rivals.datacube, tables, 1.0))
     return [
         partial(solve_reductions, f"all ranges, {cells}", partial(ranges_design, cells), wavelet, ways, tol),
         partial(
             solve_reductions,
-            f"2-way marginals, {shape_text(shape)}",
+            f"2-way marginals, {eig.shape_text(shape)}",
             partial(two_way_marginals, shape),
             datacube,
             ways,
@@ -390,18 +373,15 @@ def _design_columns(rows: Sequence[Row]) -> Columns:
 
 def _both_errors(name: str, row: Row) -> str:
     entries = [entry for entry in row.parts if entry.name == name]
-    return "".join(f"{three_decimals(entry.program)}\n{three_decimals(entry.completed)}" for entry in entries)
+    return "".join(f"{eig.three_decimals(entry.program)}\n{eig.three_decimals(entry.completed)}" for entry in entries)
 
 
 def _others(row: Row) -> str:
     reference, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
-    lines = (
-        ", ".join(
-            three_decimals(ratio(getattr(entries[name], kind), getattr(reference, kind))) for name in (WAVELET, FOURIER)
-        )
-        for kind in ("program", "completed")
-    )
-    return "\n".join(lines)
+    others = [entries[name] for name in (eig.WAVELET, eig.FOURIER)]
+    program = [eig.three_decimals(eig.ratio(entry.program, reference.program)) for entry in others]
+    completed = [eig.three_decimals(eig.ratio(entry.completed, reference.completed)) for entry in others]
+    return f"{', '.join(program)}\n{', '.join(completed)}"
 
 
 def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
@@ -410,7 +390,7 @@ def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
         whole, (name, error) = row.parts[0].seconds, row.rival
         lines = [
             (
-                *(entry.label, three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
+                *(entry.label, eig.three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
                 *(f"{entry.seconds:.2g}", f"{whole / entry.seconds:.1f}"),
             )
             for entry in row.parts
@@ -419,7 +399,7 @@ def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
             *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
             *("seconds for weights", "speed"),
         )
-        lines.append((f"best rival: {name}", three_decimals(error), "", "", ""))
+        lines.append((f"best rival: {name}", eig.three_decimals(error), "", "", ""))
         out.print(table(row.text(f"{title}: {{name}}{known}{{mark}}"), headings, lines))
 
 
@@ -443,17 +423,17 @@ PURE: Columns = (
 
 SHEETS = {
     "designs": Sheet(
-        f"{EIG}, design queries",
+        f"{eig.EIG}, design queries",
         comparisons,
         one_table(
             _design_columns,
             "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: "
-            f"the text says above {PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
+            f"the text says above {eig.PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
             heading=": root errors over the optimum",
         ),
     ),
-    "completion": Sheet(f"{EIG}, columns completed", completion_rows, table_each(COMPLETION, "{name}")),
-    "reductions": Sheet(f"{EIG}, reductions", reductions_rows, _show_reductions),
-    "reductions8192": Sheet(f"{EIG}, reductions", large_rows, _show_reductions, apart=True),
-    "pure": Sheet(f"{EIG}, pure privacy", pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
+    "completion": Sheet(f"{eig.EIG}, columns completed", completion_rows, table_each(COMPLETION, "{name}")),
+    "reductions": Sheet(f"{eig.EIG}, reductions", reductions_rows, _show_reductions),
+    "reductions8192": Sheet(f"{eig.EIG}, reductions", large_rows, _show_reductions, apart=True),
+    "pure": Sheet(f"{eig.EIG}, pure privacy", pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
 }

@@ -22,23 +22,7 @@ from dualmech.crosscheck.printing import print_lines, table
 from dualmech.crosscheck.sheet import Row, Sheet
 from dualmech.errors import InvalidInputError
 from dualmech.files import csv
-from dualmech.studies.papers.eigen.instances import (
-    CELLS,
-    DATACUBE,
-    DESIGN_TOLERANCE,
-    EIG,
-    FOUR,
-    FOURIER,
-    HIERARCHICAL,
-    OPTIMUM_TOLERANCE,
-    RELATIVE,
-    SEED,
-    WAVELET,
-    EigenInstance,
-    all_ranges,
-    marginals,
-    shape_text,
-)
+from dualmech.studies.papers.eigen import instances as eig
 from dualmech.validate import Array
 
 FIELDS = {"age": 75, "workclass": 9, "education-num": 16, "income>50K": 2}
@@ -49,7 +33,7 @@ WEIGHT = "weight"  # the field that says for how many people a record stands, if
 SANITY = 0.001  # least answer that an error is taken relative to, as a share of all records
 RANGES = 2048  # number of random ranges
 
-ORDERED, EVERY = (WAVELET, HIERARCHICAL), (WAVELET, HIERARCHICAL, FOURIER, DATACUBE)
+ORDERED, EVERY = (eig.WAVELET, eig.HIERARCHICAL), (eig.WAVELET, eig.HIERARCHICAL, eig.FOURIER, eig.DATACUBE)
 
 
 def histogram(path: str) -> Array:
@@ -70,8 +54,10 @@ def histogram(path: str) -> Array:
         whole = (codes >= 0) & (codes < FIELDS[name]) & (codes == np.floor(codes))
         _refuse(whole, codes, f"{name} must be a code from 0 to {FIELDS[name] - 1}")
     _refuse(weights >= 0, weights, f"{WEIGHT} must be a number from 0")
-    bins = [columns[name].astype(int) * size // codes for (name, codes), size in zip(FIELDS.items(), FOUR, strict=True)]
-    return np.asarray(np.bincount(np.ravel_multi_index(bins, FOUR), weights, math.prod(FOUR)), dtype=np.float64)
+    bins = [
+        columns[name].astype(int) * size // codes for (name, codes), size in zip(FIELDS.items(), eig.FOUR, strict=True)
+    ]
+    return np.asarray(np.bincount(np.ravel_multi_index(bins, eig.FOUR), weights, math.prod(eig.FOUR)), dtype=np.float64)
 
 
 def _refuse(holds: npt.NDArray[np.bool_], column: Array, allowed: str) -> None:
@@ -82,25 +68,25 @@ def _refuse(holds: npt.NDArray[np.bool_], column: Array, allowed: str) -> None:
 
 def rows(counts: Array) -> list[Callable[[], Row]]:
     """Return the tasks on the counts of all cells: two-way and random marginals, and random ranges."""
-    pairs, drawn = (instance for instance in marginals(quick=False) if instance.shape == FOUR)
-    tables = replace(pairs, build=partial(workloads.marginals, FOUR, ways=2))
-    ranges = partial(workloads.random_range, FOUR, RANGES, SEED)
-    of_ranges = EigenInstance(f"{RANGES} random ranges, {shape_text(FOUR)}", FOUR, ranges, ORDERED)
+    pairs, drawn = (instance for instance in eig.marginals(quick=False) if instance.shape == eig.FOUR)
+    tables = replace(pairs, build=partial(workloads.marginals, eig.FOUR, ways=2))
+    ranges = partial(workloads.random_range, eig.FOUR, RANGES, eig.SEED)
+    of_ranges = eig.EigenInstance(f"{RANGES} random ranges, {eig.shape_text(eig.FOUR)}", eig.FOUR, ranges, ORDERED)
     return [partial(solve, instance, counts) for instance in (tables, of_ranges, drawn)]
 
 
-def solve(instance: EigenInstance, counts: Array) -> Row:
+def solve(instance: eig.EigenInstance, counts: Array) -> Row:
     """Compare mean relative errors on a workload, given the counts of all cells."""
     workload = instance.build()
-    design = partial(fast.eigen_design, workload, tol=DESIGN_TOLERANCE)
-    scaled = design(weights=strategies.relative_weights(workload), bound_tol=OPTIMUM_TOLERANCE)
+    design = partial(fast.eigen_design, workload, tol=eig.DESIGN_TOLERANCE)
+    scaled = design(weights=strategies.relative_weights(workload), bound_tol=eig.OPTIMUM_TOLERANCE)
     plain = design(bound_tol=None)
     error = partial(relative_error, workload, counts)
     return compared(instance, scaled, plain, error, error)
 
 
 def compared(
-    instance: EigenInstance,
+    instance: eig.EigenInstance,
     scaled: fast.EigenDesign,
     plain: fast.EigenDesign,
     own_error: Callable[[dm.LinearGaussianMechanism], float],
@@ -118,7 +104,7 @@ def compared(
         "rivals": {name: rival_error(instance.rival(name)) / unit for name in instance.rivals},
         "printed": instance.printed,
     }
-    certified = max(scaled.weighting.gap, plain.weighting.gap) <= DESIGN_TOLERANCE
+    certified = max(scaled.weighting.gap, plain.weighting.gap) <= eig.DESIGN_TOLERANCE
     return Row(values, scaled.certificate.gap, certified)
 
 
@@ -133,25 +119,27 @@ def relative_error(workload: dm.Workload, counts: Array, mechanism: dm.LinearGau
 # Ranges over an order of n cells are differences of two prefixes, so all n (n + 1) / 2 variances and answers follow
 # from sums along the order, and no matrix of queries is written down.
 
-PREDICATES = 2 * CELLS  # random predicates, which take as much memory as the matrix of a design
+PREDICATES = 2 * eig.CELLS  # random predicates, which take as much memory as the matrix of a design
 
 
 def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:
     """Return the tasks on the counts of all cells: all ranges, and the five workloads in the paper's order."""
-    names = tuple(f"a{axis}" for axis in range(len(FOUR)))
+    names = tuple(f"a{axis}" for axis in range(len(eig.FOUR)))
     pairs = tuple((one, other) for place, one in enumerate(names) for other in names[place + 1 :])
-    shape = shape_text(FOUR)
+    shape = eig.shape_text(eig.FOUR)
     listed = (
         ("1Way Range", "one-way ranges", _range_marginals(1), EVERY, tuple((name,) for name in names)),
         ("2Way Range", "two-way ranges", _range_marginals(2), EVERY, pairs),
-        ("1D CDF", "prefixes", partial(workloads.prefix, CELLS), ORDERED, ()),
-        ("Predicate", f"{PREDICATES} random predicates", _predicates, (*ORDERED, FOURIER), ()),
+        ("1D CDF", "prefixes", partial(workloads.prefix, eig.CELLS), ORDERED, ()),
+        ("Predicate", f"{PREDICATES} random predicates", _predicates, (*ORDERED, eig.FOURIER), ()),
     )
     return [
         partial(line_ranges, counts),
         partial(line_ranges, counts, permuted=True),
         *(
-            partial(solve, EigenInstance(f"{label}, {shape}", FOUR, build, rivals, sets, RELATIVE[name]), counts)
+            partial(
+                solve, eig.EigenInstance(f"{label}, {shape}", eig.FOUR, build, rivals, sets, eig.RELATIVE[name]), counts
+            )
             for name, label, build, rivals, sets in listed
         ),
     ]
@@ -160,14 +148,14 @@ def alternatives_rows(counts: Array) -> list[Callable[[], Row]]:
 def line_ranges(counts: Array, permuted: bool = False) -> Row:
     """Compare mean relative errors on all ranges of the cells in a line, in their order or in a random one."""
     cells = len(counts)
-    order = np.random.default_rng(SEED).permutation(cells) if permuted else np.arange(cells)
-    ranges = partial(all_ranges, (cells,))
+    order = np.random.default_rng(eig.SEED).permutation(cells) if permuted else np.arange(cells)
+    ranges = partial(eig.all_ranges, (cells,))
     label = f"all ranges, cells in {'a random' if permuted else 'their'} order"
-    printed = RELATIVE["1D Range, permuted"] if permuted else {}
-    instance = EigenInstance(label, (cells,), ranges, ORDERED, printed=printed)
+    printed = eig.RELATIVE["1D Range, permuted"] if permuted else {}
+    instance = eig.EigenInstance(label, (cells,), ranges, ORDERED, printed=printed)
     everywhere = workloads.identity(cells)
-    design = partial(fast.eigen_design, tol=DESIGN_TOLERANCE)
-    scaled = design(_unit_ranges(cells), bound_tol=OPTIMUM_TOLERANCE)
+    design = partial(fast.eigen_design, tol=eig.DESIGN_TOLERANCE)
+    scaled = design(_unit_ranges(cells), bound_tol=eig.OPTIMUM_TOLERANCE)
     plain = design(ranges(), bound_tol=None)
 
     def error(along: npt.NDArray[np.int64], mechanism: dm.LinearGaussianMechanism) -> float:
@@ -210,11 +198,11 @@ def _unit_ranges(cells: int) -> dm.Workload:
 
 
 def _range_marginals(ways: int) -> Callable[[], dm.Workload]:
-    return partial(workloads.range_marginals, FOUR, ways=ways)
+    return partial(workloads.range_marginals, eig.FOUR, ways=ways)
 
 
 def _predicates() -> dm.Workload:
-    return workloads.predicates(CELLS, PREDICATES, SEED)
+    return workloads.predicates(eig.CELLS, PREDICATES, eig.SEED)
 
 
 def _relative(quick: bool, data: str | None = None) -> list[Callable[[], Row]]:
@@ -241,7 +229,7 @@ def _show_relative(out: Console, title: str, rows: Iterator[Row]) -> None:
 
 
 SHEETS = {
-    "relative": Sheet(f"{EIG}, relative errors on the Adult table", _relative, _show_relative, options=("data",)),
+    "relative": Sheet(f"{eig.EIG}, relative errors on the Adult table", _relative, _show_relative, options=("data",)),
 }
 """Relative errors are skipped, with the reason, where no file is given; on one they take a minute in a quick run, and
 several more for the table of alternative workloads."""

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import dualmech as dm
 from dualmech import fast, workloads
+from dualmech.crosscheck import table2 as table2
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import (
     CONVERGENCE,
@@ -37,15 +38,6 @@ from dualmech.crosscheck.printing import (
     with_allowance,
 )
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
-from dualmech.crosscheck.table2 import (
-    MOST_STEPS,
-    QUICK_SECONDS,
-    SECONDS,
-    TABLE,
-    PublishedRun,
-    answers_of,
-    run_published,
-)
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
@@ -210,9 +202,9 @@ def race(size: int, limit: float) -> Row:
     problem = dm.FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
     for method in ("softmax_gradient", "softmax_newton"):
-        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
+        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=table2.MOST_STEPS)
     answers["dual"] = fast.solve(problem, tol=COST_TOLERANCE)
-    return raced(size, limit, answers_of(answers))
+    return raced(size, limit, table2.answers_of(answers))
 
 
 def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
@@ -228,7 +220,7 @@ def ratio_row(
     row: int,
     readings: Sequence[SolvedRatios],
     random: Sequence[SolvedRatios] = (),
-    runs: Sequence[PublishedRun | None] = (),
+    runs: Sequence[table2.PublishedRun | None] = (),
 ) -> Row:
     """Return a row of Tables 4 to 11, with a verdict on each definite instance that it may be of.
 
@@ -302,12 +294,12 @@ def solve_row(table: RatioTable, row: int, seeds: int | None = None, runs: tuple
 
 def _published_runs(
     number: int, readings: Sequence[FitnessInstance], most: float, limit: float
-) -> Iterator[PublishedRun | None]:
+) -> Iterator[table2.PublishedRun | None]:
     """Yield SM-II's run on each reading, as its published code has it, in the basis that the text states."""
     for workload, targets in (reading.build() for reading in readings):
         basis = STATED[number]
         small = workload.shape[1] <= most
-        yield run_published(workload, targets, basis, limit, as_coded=True) if small else None
+        yield table2.run_published(workload, targets, basis, limit, as_coded=True) if small else None
 
 
 # The rows of the ratio tables, Tables 4 to 11, in lines: as printed, certified, and what follows.
@@ -359,7 +351,7 @@ def _reading_lines(row: Row, reading: SolvedRatios) -> dict[str, dict[str, str]]
     return lines | {"times Δ": _agreed_digits_of(factors) | {"SM-II": "1"}}
 
 
-def _run_line(run: PublishedRun, optimum: Interval) -> str:
+def _run_line(run: table2.PublishedRun, optimum: Interval) -> str:
     """Return the result of SM-II here, and its basis."""
     low, high = (100 * share for share in run.excess(optimum))
     return (
@@ -443,7 +435,7 @@ RACE: Columns = (
 def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
     # SM-II is run up to so many cells, for so many seconds; a requested time limit holds for all sizes.
-    seeds, runs = (3, (64, QUICK_SECONDS)) if quick else (None, (256, SECONDS))
+    seeds, runs = (3, (64, table2.QUICK_SECONDS)) if quick else (None, (256, table2.SECONDS))
     all_sizes = runs if limit is None else (math.inf, limit)
     return [partial(solve_row, table, row, seeds, all_sizes) for row in chosen]
 
@@ -459,7 +451,7 @@ def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) ->
 LIMIT = ("limit",)  # the option of sheets on which published solvers run
 
 SHEETS = {
-    "table2": TABLE,
+    "table2": table2.TABLE,
     "table3": Sheet(
         f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), options=LIMIT
     ),

@@ -22,27 +22,7 @@ from dualmech import fast, workloads
 from dualmech.crosscheck.printing import print_lines
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.studies import rivals
-from dualmech.studies.papers.local.instances import (
-    ALL_RIVALS,
-    BEST_HADAMARD,
-    BRANCHING,
-    COMPARED,
-    DELTA,
-    FOURIER,
-    GAUSS,
-    HADAMARD,
-    HISTOGRAM,
-    LAPLACE,
-    LDP,
-    ONE_BLOCK,
-    RAPPOR,
-    RESPONSE,
-    SUBSETS,
-    TREE,
-    TREE_OF_SUBSETS,
-    WORKLOADS,
-    LocalInstance,
-)
+from dualmech.studies.papers.local import instances as ldp
 
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # section 6.2: from 0.5 to 4
 SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)  # section 6.3
@@ -75,7 +55,7 @@ def improvement(row: Row, names: Sequence[str]) -> float:
 
 
 def solve(
-    instance: LocalInstance, epsilon: float, names: Sequence[str] = ALL_RIVALS, limit: float | None = None
+    instance: ldp.LocalInstance, epsilon: float, names: Sequence[str] = ldp.ALL_RIVALS, limit: float | None = None
 ) -> Row:
     """Compare the mechanisms on one workload with a strategy that is optimised for so many seconds at most.
 
@@ -113,21 +93,21 @@ def solve(
 def by_epsilon(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks for Figure 1 on few user types, where the optimum is known."""
     size, epsilons = (8, (1.0, 4.0)) if quick else (EXACT_SIZE, EPSILONS)
-    names = [name for name in WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
-    return [partial(solve, LocalInstance(name, size), epsilon) for name in names for epsilon in epsilons]
+    names = [name for name in ldp.WORKLOADS if not quick or name not in ("All Marginals", "3-Way Marginals")]
+    return [partial(solve, ldp.LocalInstance(name, size), epsilon) for name in names for epsilon in epsilons]
 
 
 def by_epsilon_at_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     """Return the tasks for Figure 1 at the paper's size, where the optimum is only bounded."""
     size, epsilons, usual = (32, (1.0, 4.0), QUICK_SECONDS) if quick else (512, EPSILONS, None)
-    pairs = itertools.product(WORKLOADS, epsilons)
-    return [partial(solve, LocalInstance(name, size), epsilon, limit=limit or usual) for name, epsilon in pairs]
+    pairs = itertools.product(ldp.WORKLOADS, epsilons)
+    return [partial(solve, ldp.LocalInstance(name, size), epsilon, limit=limit or usual) for name, epsilon in pairs]
 
 
 def by_size(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     sizes, usual = ((8, 64), QUICK_SECONDS) if quick else (SIZES, None)
-    pairs = itertools.product(WORKLOADS, sizes)
-    return [partial(solve, LocalInstance(name, size), 1.0, limit=limit or usual) for name, size in pairs]
+    pairs = itertools.product(ldp.WORKLOADS, sizes)
+    return [partial(solve, ldp.LocalInstance(name, size), 1.0, limit=limit or usual) for name, size in pairs]
 
 
 def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
@@ -148,7 +128,7 @@ def slope(rows: Sequence[Row], users_of: Callable[[Row], float]) -> float:
 TOLERANCE = 1e-6
 
 
-def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
+def solve_worst(instance: ldp.LocalInstance, epsilon: float) -> Row:
     """Solve both criteria.
 
     'ratio' is worst over average variance of the strategy that is the best on average, 'allowed' the most that theorem
@@ -174,7 +154,7 @@ def solve_worst(instance: LocalInstance, epsilon: float) -> Row:
 def worst_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
     sizes, epsilons = ((4,), (1.0,)) if quick else ((8, 16), (0.5, 1.0, 2.0, 4.0))
-    instances = [LocalInstance(name, size) for size in sizes for name in WORKLOADS]
+    instances = [ldp.LocalInstance(name, size) for size in sizes for name in ldp.WORKLOADS]
     return [
         partial(solve_worst, instance, epsilon) for instance in instances if instance.queries for epsilon in epsilons
     ]
@@ -186,7 +166,7 @@ def worst_rows(quick: bool) -> list[Callable[[], Row]]:
 # on average or in the worst case. Randomised response is subset selection with sets of one type, so it is optimal
 # exactly where these are the best sets.
 
-OTHERS = (RESPONSE, RAPPOR, HADAMARD, ONE_BLOCK, BEST_HADAMARD)
+OTHERS = (ldp.RESPONSE, ldp.RAPPOR, ldp.HADAMARD, ldp.ONE_BLOCK, ldp.BEST_HADAMARD)
 
 
 def solve_histograms(size: int, epsilon: float) -> Row:
@@ -206,7 +186,7 @@ def solve_histograms(size: int, epsilon: float) -> Row:
         count, growth = np.arange(1, size), math.expm1(epsilon)
         share = float((count * (size - count) * (growth / (size + growth * count)) ** 2).max())
         gap = best.objective(histogram) / (1 + (size - 1) ** 2 / share) - 1
-    instance = LocalInstance(HISTOGRAM, size)
+    instance = ldp.LocalInstance(ldp.HISTOGRAM, size)
     others = {name: instance.rival(name, epsilon).sample_complexity(histogram) / users for name in OTHERS}
     paper = max(math.exp(-epsilon) - 1 / size, 0.0) / rivals.ALPHA
     values = {"size": size, "epsilon": epsilon, "members": int(np.argmax(best.sizes)), "users": users}
@@ -238,22 +218,22 @@ LEGEND = (
     "case. 'bound': what every mechanism needs, proven. All else as multiples of it: 'paper', the paper's bound, "
     "'best', the best strategy on average, and fixed mechanisms with the best reconstruction. Had.: Hadamard response "
     "in blocks by its authors' rule, as the published code has it, Had.1 in one block, Had.* in as many as are best. "
-    f"tree: hierarchical of branching {BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix "
-    "mechanism, L2 with Gaussian noise "
-    f"and δ = {DELTA:g}. proven: whether the gap that was asked of the strategy is met, how far its objective is above "
-    "the optimum at most, and CAPPED where its search was stopped by its limit of time."
+    f"tree: hierarchical of branching {ldp.BRANCHING}, by Hadamard response, tree* by subset selection. L1, L2: matrix "
+    f"mechanism, L2 with Gaussian noise and δ = {ldp.DELTA:g}. proven: whether the gap that was asked of the strategy "
+    "is met, how far its objective is above the optimum at most, and CAPPED where its search was stopped by its limit "
+    "of time."
 )
 
 SHORT = {
-    RESPONSE: "random",
-    HADAMARD: "Had.",
-    ONE_BLOCK: "Had.1",
-    BEST_HADAMARD: "Had.*",
-    SUBSETS: "subset",
-    TREE: "tree",
-    TREE_OF_SUBSETS: "tree*",
-    LAPLACE: "L1",
-    GAUSS: "L2",
+    ldp.RESPONSE: "random",
+    ldp.HADAMARD: "Had.",
+    ldp.ONE_BLOCK: "Had.1",
+    ldp.BEST_HADAMARD: "Had.*",
+    ldp.SUBSETS: "subset",
+    ldp.TREE: "tree",
+    ldp.TREE_OF_SUBSETS: "tree*",
+    ldp.LAPLACE: "L1",
+    ldp.GAUSS: "L2",
 }
 """Headings of mechanisms with long names."""
 
@@ -265,7 +245,7 @@ def _show_comparisons(varied: str, out: Console, title: str, rows: Iterator[Row]
         ("bound", "{bound:.1f}"),
         ("paper", lambda row: f"{row.paper / row.bound:.2f}"),
         ("best", lambda row: f"{row.optimised / row.bound:.3f}"),
-        *((SHORT.get(name, name), partial(_multiple, name)) for name in ALL_RIVALS),
+        *((SHORT.get(name, name), partial(_multiple, name)) for name in ldp.ALL_RIVALS),
         ("proven", _proven),
     )
     for name, group in itertools.groupby(rows, key=lambda row: row.name):
@@ -287,7 +267,7 @@ def _proven(row: Row) -> str:
 
 
 def _summary(varied: str, rows: Sequence[Row]) -> str:
-    groups = (COMPARED, ALL_RIVALS)
+    groups = (ldp.COMPARED, ldp.ALL_RIVALS)
     of_paper, of_all = (", ".join(dict.fromkeys(best(row, names) for row in rows)) for names in groups)
     paper, everyone = ([improvement(row, names) for row in rows] for names in groups)
     text = (
@@ -298,8 +278,8 @@ def _summary(varied: str, rows: Sequence[Row]) -> str:
         powers: dict[str, Callable[[Row], float]] = {
             "bound": lambda row: row.bound,
             "best": lambda row: row.optimised,
-            "tree": lambda row: row.rivals[TREE],
-            "Fourier": lambda row: row.rivals[FOURIER],
+            "tree": lambda row: row.rivals[ldp.TREE],
+            "Fourier": lambda row: row.rivals[ldp.FOURIER],
         }
         slopes = ", ".join(f"{key} {slope(rows, users):.2f}" for key, users in powers.items())
         text += f" Growth by powers of n at the end: {slopes}."
@@ -352,15 +332,15 @@ _by_epsilon, _by_size = partial(_show_comparisons, "ε"), partial(_show_comparis
 
 SHEETS = {
     "histograms": Sheet(
-        f"{LDP}, histograms",
+        f"{ldp.LDP}, histograms",
         histograms_rows,
         one_table(HISTOGRAMS, _starts, heading=": subset selection, and multiples of its users"),
     ),
-    "epsilon": Sheet(f"{LDP}, Figure 1, few user types", by_epsilon, _by_epsilon),
-    "epsilon512": Sheet(f"{LDP}, Figure 1", by_epsilon_at_size, _by_epsilon, apart=True, options=("limit",)),
-    "size": Sheet(f"{LDP}, Figure 2", by_size, _by_size, apart=True, options=("limit",)),
+    "epsilon": Sheet(f"{ldp.LDP}, Figure 1, few user types", by_epsilon, _by_epsilon),
+    "epsilon512": Sheet(f"{ldp.LDP}, Figure 1", by_epsilon_at_size, _by_epsilon, apart=True, options=("limit",)),
+    "size": Sheet(f"{ldp.LDP}, Figure 2", by_size, _by_size, apart=True, options=("limit",)),
     "worst": Sheet(
-        f"{LDP}, Figure 3b",
+        f"{ldp.LDP}, Figure 3b",
         worst_rows,
         one_table(WORST, _ratios, heading=": the best strategy on average, in the worst case"),
     ),

@@ -16,18 +16,8 @@ from dualmech import fast, files, validate, workloads
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.studies import rivals
+from dualmech.studies.papers.local import instances as ldp
 from dualmech.studies.papers.local.comparison import NAMED
-from dualmech.studies.papers.local.instances import (
-    ALL_RANGE,
-    HADAMARD,
-    HISTOGRAM,
-    LDP,
-    PREFIX,
-    RESPONSE,
-    TREE,
-    WORKLOADS,
-    LocalInstance,
-)
 from dualmech.studies.rivals import LocalRival
 from dualmech.validate import Array
 
@@ -53,7 +43,7 @@ def descended(values: Mapping[str, Any], gap: float) -> Row:
     return Row(values, gap, certified=gap <= TOLERANCE, sound=nothing_below)
 
 
-def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+def solve(instance: ldp.LocalInstance, epsilon: float, seeds: int) -> Row:
     """Run gradient descent from some random starts, and the exact solver once.
 
     'variances' are, as the objectives, of the average variance, L less the workload's squares; 'median' is the time of
@@ -76,8 +66,8 @@ def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
 def rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
     sizes, seeds = ((4,), QUICK_SEEDS) if quick else ((8, 16), SEEDS)
-    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
-    instances = [LocalInstance(name, size) for size in sizes for name in names]
+    names = (ldp.HISTOGRAM, ldp.PREFIX, ldp.ALL_RANGE) if quick else tuple(ldp.WORKLOADS)
+    instances = [ldp.LocalInstance(name, size) for size in sizes for name in names]
     return [
         partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in (1.0, 4.0)
     ]
@@ -89,7 +79,7 @@ def time_steps(size: int) -> Row:
     `STEPS` are timed one by one; the medians, by the clock and by the processor, are of the first ones of the search
     for a step length.
     """
-    problem = dm.LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
+    problem = dm.LocalStrategy(ldp.LocalInstance(ldp.HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
     def note(news: dm.Progress) -> None:
@@ -111,7 +101,7 @@ def steps(quick: bool) -> list[Callable[[], Row]]:
 # The text says that beginning at the best known mechanism is never worse than that mechanism, and that beginning at
 # random tends to end better. Both are held against certified optima here.
 
-STARTS = (RESPONSE, HADAMARD, TREE)
+STARTS = (ldp.RESPONSE, ldp.HADAMARD, ldp.TREE)
 """Fixed mechanisms whose reports can be listed."""
 
 
@@ -134,7 +124,7 @@ def random_is_better(row: Row) -> bool:
     return bool(median(row.random) < row.after[best])
 
 
-def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+def solve_initialisation(instance: ldp.LocalInstance, epsilon: float, seeds: int) -> Row:
     """Descend from every fixed mechanism and from some random strategies, and solve for the optimum."""
     problem = dm.LocalStrategy(instance.build(), epsilon)
     before, after = {}, {}
@@ -151,9 +141,9 @@ def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) ->
 
 def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
     size, epsilons, seeds = (8, (1.0,), QUICK_SEEDS) if quick else (16, (0.5, 1.0, 2.0, 4.0), SEEDS)
-    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
+    names = (ldp.HISTOGRAM, ldp.PREFIX, ldp.ALL_RANGE) if quick else tuple(ldp.WORKLOADS)
     return [
-        partial(solve_initialisation, LocalInstance(name, size), epsilon, seeds)
+        partial(solve_initialisation, ldp.LocalInstance(name, size), epsilon, seeds)
         for name in names
         for epsilon in epsilons
     ]
@@ -172,9 +162,9 @@ EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
 SECONDS, QUICK_SECONDS = 30.0, 1.0  # time for a strategy
 
 CONSISTENCY_WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
-    HISTOGRAM: workloads.identity,
-    PREFIX: workloads.prefix,
-    ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
+    ldp.HISTOGRAM: workloads.identity,
+    ldp.PREFIX: workloads.prefix,
+    ldp.ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
 }
 """Those of the six that take any number of user types."""
 
@@ -233,7 +223,7 @@ def solve_consistency(
     x = synthetic() if path is None else read_histogram(path)
     size, users = len(x), float(x.sum())
     workload = CONSISTENCY_WORKLOADS[name](size)
-    queries = size * (size + 1) // 2 if name == ALL_RANGE else size
+    queries = size * (size + 1) // 2 if name == ldp.ALL_RANGE else size
     if optimised:
         answer = fast.solve(dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds)
         chosen, best, variances = "optimised", answer.mechanism, answer.mechanism.user_variances
@@ -337,7 +327,7 @@ def _surveys(rows: Sequence[Row]) -> str:
 
 SHEETS = {
     "descent": Sheet(
-        f"{LDP}, algorithm 2",
+        f"{ldp.LDP}, algorithm 2",
         rows,
         one_table(
             DESCENT,
@@ -347,7 +337,7 @@ SHEETS = {
         ),
     ),
     "initialisation": Sheet(
-        f"{LDP}, initialisation",
+        f"{ldp.LDP}, initialisation",
         initialisation_rows,
         one_table(
             INITIALISATION,
@@ -356,12 +346,12 @@ SHEETS = {
         ),
     ),
     "steps": Sheet(
-        f"{LDP}, Figure 3a",
+        f"{ldp.LDP}, Figure 3a",
         steps,
         one_table(STEP_COLUMNS, _growth, heading=": one step, 4 n outputs"),
     ),
     "consistency": Sheet(
-        f"{LDP}, Figure 3c",
+        f"{ldp.LDP}, Figure 3c",
         consistency_rows,
         one_table(CONSISTENCY, _surveys, heading=lambda rows: f": normalised squared error; {rows[0].data}"),
         options=("data", "limit"),
