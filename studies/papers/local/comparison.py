@@ -21,6 +21,7 @@ import dualmech as dm
 from dualmech import fast, workloads
 from dualmech.crosscheck.printing import print_lines
 from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
+from dualmech.errors import InvalidInputError
 from dualmech.studies import rivals
 from dualmech.studies.papers.local import instances as ldp
 
@@ -76,7 +77,10 @@ def solve(
         bounds.append(worst.lower_bound)
         gap = max(gap, worst.gap)
     # The root has the Gram matrix of the workload, on which variances depend, and no more rows than columns.
-    variances = dm.LocalMechanism(mean.primal, epsilon, dm.Workload(problem.root)).user_variances
+    try:
+        variances = dm.LocalMechanism(mean.primal, epsilon, dm.Workload(problem.root)).user_variances
+    except InvalidInputError:  # in the time there was, no strategy was found that answers the workload
+        variances = np.full(size, np.inf)
     values = {
         **{"name": instance.name, "size": size, "epsilon": epsilon, "bound": max(bounds) / unit},
         "paper": max(nuclear**2 / math.exp(epsilon) - squares, 0.0) / size / unit,

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import dualmech as dm
+from dualmech import fast
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.sheet import Row
 from dualmech.studies.papers import sheets
@@ -118,6 +119,15 @@ class TestComparisons:
     def test_randomised_response_is_optimal_at_large_epsilon(self) -> None:
         found = comparison.solve(LocalInstance(ALL_RANGE, 8), 4.0, (RESPONSE, HADAMARD))
         assert found.rivals[RESPONSE] == pytest.approx(found.optimised, rel=1e-3)
+
+    def test_a_strategy_that_answers_nothing_in_time_needs_infinitely_many_users(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = dm.LocalStrategy(dm.workloads.prefix(32), 1.0)
+        blind = dm.judged(problem, np.full((4, 32), 0.25), fast.solve(problem, time_limit=0.1).dual)
+        monkeypatch.setattr(comparison.fast, "solve", lambda *_, **__: blind)
+        row = comparison.solve(LocalInstance(PREFIX, 32), 1.0, (SUBSETS,), limit=0.1)
+        assert row.optimised == np.inf and row.outcome is Agreement.AGREE
 
     def test_growth_is_a_power_of_the_size(self) -> None:
         rows = [comparison.solve(LocalInstance(HISTOGRAM, n), 1.0, (SUBSETS, RESPONSE), 0.1) for n in (64, 128)]
