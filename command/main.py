@@ -99,40 +99,32 @@ def crosscheck(
     ] = None,
 ) -> None:
     """Print a paper's tables and figures next to certified values, with a verdict on what it printed."""
-    from dualmech import validate
+    from dualmech import files, validate
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.agreement import Agreement
-    from dualmech.studies.papers import verdicts
 
+    options = {"data": data, "grid": grid, "longer": longer or None, "limit": time_limit}
     with passing("loading"):
         chosen = sheets.select_sheets(tables or [])
-        if data is not None:
-            chosen = sheets.with_data(chosen, data)
-        if grid is not None:
-            chosen = sheets.with_grid(chosen, grid)
-        if longer:
-            chosen = sheets.with_longer(chosen)
         if time_limit is not None:
-            chosen = sheets.with_time_limit(chosen, validate.positive_number(time_limit=time_limit))
+            validate.positive_number(time_limit=time_limit)
+        tasks = sheets.planned(chosen, quick, {name: value for name, value in options.items() if value is not None})
         if prove is not None:
-            chosen = verdicts.with_proofs(chosen, prove)
+            files.atomic.make_folder(prove)
     if output is not None:
         if not any(sheet.picture for sheet in chosen.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
         printing.check_drawable(output)
     out = printing.console()
     outcomes: set[Agreement] = set()
-    batches = sheets.compute(list(chosen.values()), quick, jobs)
-    for (name, sheet), rows in zip(chosen.items(), batches, strict=True):
+    for (name, sheet), rows in zip(chosen.items(), sheets.compute(tasks, jobs, prove), strict=True):
         shown: list[Row] = []
         sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
         if output is not None and sheet.picture:
             for path in printing.save_picture(name.replace("/", "-"), output, sheet.picture, shown, sheet.panels):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if prove is not None:
-        verdict = verdicts.written(prove)
-        words = f"; {len(verdict.refused)} have none, and a file with the reason" if verdict.refused else ""
-        out.print(f"{prove}: {verdict.proofs} optima proven in whole numbers{words}", markup=False, soft_wrap=True)
+        out.print(sheets.written(prove), markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     if Agreement.WIDE in outcomes:

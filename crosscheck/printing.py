@@ -258,20 +258,12 @@ def table(
     return TextTable(title, headings, [*rows], left, notes, style, decisive)
 
 
-def format_line(
-    name: str, numbers: Mapping[str, str], columns: Sequence[str], stub: int, width: int, room: int = 80
-) -> str:
-    """Return one line of a table that is printed as it comes; `stub` and `width` are a name's and a number's places.
-
-    Where they do not fit the `room`, the numbers go on below themselves.
-    """
-    most = max((room - stub) // width, 1)
-    starts = range(0, len(columns), most)
-    parts = [
-        "".join(f"{numbers.get(column, ''):>{width}}" for column in columns[start : start + most]) for start in starts
-    ]
-    lines = [f"{name if not place else '':<{stub}}{part}".rstrip() for place, part in enumerate(parts)]
-    return "\n".join([lines[0], *(line for line in lines[1:] if line)])
+def table_of_lines(
+    title: str, columns: Sequence[str], lines: Mapping[str, Mapping[str, str]], notes: Sequence[str] = ()
+) -> TextTable:
+    """Return a table of named lines, each of numbers by column; a number that a line does not have is left blank."""
+    rows = [(name, *(numbers.get(column, "") for column in columns)) for name, numbers in lines.items()]
+    return table(title, ("", *columns), rows, notes=notes)
 
 
 def print_lines(out: Console, *lines: str, whole: bool = False) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from dualmech.crosscheck.agreement import VERDICTS, Agreement
+from dualmech.crosscheck.agreement import VERDICTS, Agreement, meet
 from dualmech.crosscheck.printing import TextTable, print_lines, table, uncertified_mark
+
+if TYPE_CHECKING:
+    from dualmech.solution import Solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class Row:
     def compared(cls, values: Mapping[str, object], gap: float, outcome: Agreement) -> Row:
         return cls(values, gap, outcome is Agreement.AGREE, outcome is not Agreement.DISAGREE)
 
+    @classmethod
+    def of_answers(cls, values: Mapping[str, object], answers: Sequence[Solution]) -> Row:
+        """Return the row of answers to one optimum, the first in question: they meet, each as narrow as promised."""
+        return cls.compared(values, answers[0].gap, meet(answers).outcome)
+
     @property
     def outcome(self) -> Agreement:
         if not self.sound:
@@ -51,15 +59,14 @@ class Row:
 
 
 Form = str | Callable[[Row], str]
-"""How a row is told: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
+"""How a row is shown: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
 ``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
 
 Columns = Sequence[tuple[str, Form]]
 """Headings, each with the form of its column."""
 
 Tasks = Callable[..., Sequence[Callable[[], Row]]]
-"""Takes whether to be quick; returns independent tasks, a row each. Those of a `timed` sheet take `limit` as well, the
-seconds for each run of a published solver, or for an optimised strategy."""
+"""Takes whether to be quick, and the options of its sheet by name; returns independent tasks, a row each."""
 
 Picture = Callable[[Any, Sequence[Row]], None]
 """Draws rows on the panels of a figure of matplotlib."""
@@ -74,12 +81,9 @@ class Sheet:
     tasks: Tasks
     show: Show
     picture: Picture | None = None  # Draws the same rows on its panels
-    # Takes the path of a data file to the tasks on it, where the sheet is of real records; refuses another file
-    data: Callable[[str], Tasks] | None = None
-    # Takes the path of a file of settings, and tasks, to the same tasks under these; refuses another file
-    grid: Callable[[str, Tasks], Tasks] | None = None
-    timed: bool = False  # Whether its tasks take a time limit
-    longer: Tasks | None = None  # The same tasks with what takes long and is shown in further tables
+    # Those of ``data`` and ``grid``, paths of files, which are refused before any work, ``limit``, seconds for each run
+    # of a published solver or for an optimised strategy, and ``longer`` that its tasks take
+    options: Collection[str] = ()
     apart: bool = False  # Whether it has to be named: it takes too long to be one of all
     panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
 
@@ -93,24 +97,25 @@ def drawn(title: str, columns: Columns, rows: Iterable[Row], **style: Any) -> Te
 
 
 def one_table(
-    columns: Columns,
+    columns: Columns | Callable[[Sequence[Row]], Columns],
     below: str | Callable[[Sequence[Row]], str] = "",
     *,
-    heading: str = "",
-    titled: bool = False,
+    heading: str | Callable[[Sequence[Row]], str] = "",
+    parts: bool = False,
     **style: object,
 ) -> Show:
-    """Return how to show all rows in one table, with a text below.
+    """Return how to show all rows, or all their `parts`, in one table, with a text below.
 
-    Its `heading` follows the title, or stands below it where the sheet is `titled` on a line of its own.
+    Its `heading` follows the title. Columns, text and heading may depend on the rows.
     """
 
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
-        if titled:
-            print_lines(out, title)
         listed = [*rows]
-        out.print(drawn(heading if titled else title + heading, columns, listed, **style))
-        if text := below if isinstance(below, str) else below(listed):
+        shown = [part for row in listed for part in row.parts] if parts else listed
+        named, text = (words if isinstance(words, str) else words(listed) for words in (heading, below))
+        chosen = columns(shown) if callable(columns) else columns
+        out.print(drawn(title + named, chosen, shown, **style))
+        if text:
             print_lines(out, text)
 
     return show

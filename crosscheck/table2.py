@@ -175,9 +175,7 @@ def proven_digits(low: float, high: float) -> str:
     return interval_text((low, high))
 
 
-TABLE = Sheet(
-    f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, timed=True, longer=partial(_privacy_costs, longer=True)
-)
+TABLE = Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, options=("limit", "longer"))
 
 
 # SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.

@@ -9,7 +9,8 @@ from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
-from dualmech import Solution, errors, validate
+import dualmech as dm
+from dualmech import errors, validate
 from dualmech.crosscheck.processes import computed
 from dualmech.files.csv import as_frame
 from dualmech.watching import without_warnings
@@ -25,7 +26,7 @@ SOLVERS = ("layer", "backend", "method", "tol", "time_limit")
 """Names that say how a problem is solved: rows that differ in these alone are of one problem."""
 
 
-def sweep(solve: Callable[..., Solution], grid: Mapping[str, Sequence[Any]], jobs: int | None = 1) -> Any:
+def sweep(solve: Callable[..., dm.Solution], grid: Mapping[str, Sequence[Any]], jobs: int | None = 1) -> Any:
     """Solve every combination of the values of a grid; return a DataFrame with a row for each.
 
     Its columns are the names of the grid, then `RESULTS`: how the solver ended, the proven interval of the optimum, the
@@ -77,7 +78,7 @@ def combinations(axes: Mapping[str, Sequence[Any]]) -> list[Row]:
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
-def rows(solve: Callable[..., Solution], runs: Sequence[Row], jobs: int | None = 1) -> Iterator[Row]:
+def rows(solve: Callable[..., dm.Solution], runs: Sequence[Row], jobs: int | None = 1) -> Iterator[Row]:
     """Yield the row of each run, in order, `jobs` at a time; None as joblib is configured."""
     tasks = [partial(_row, solve, run) for run in runs]
     if jobs is not None:
@@ -87,7 +88,7 @@ def rows(solve: Callable[..., Solution], runs: Sequence[Row], jobs: int | None =
     return iter(Parallel(return_as="generator", batch_size=1)(delayed(task)() for task in tasks))
 
 
-def _row(solve: Callable[..., Solution], run: Row) -> Row:
+def _row(solve: Callable[..., dm.Solution], run: Row) -> Row:
     began = time.perf_counter()
     try:
         with without_warnings():

@@ -5,19 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
+import dualmech as dm
 from dualmech import workloads
-from dualmech.crosscheck.printing import TextTable, table
-from dualmech.publishing import records, sources
-from dualmech.publishing.schema import Schema
-from dualmech.studies.benchmarks.layers import load, peak_mebibytes
-from dualmech.workloads.marginal import MarginalWorkload
+from dualmech.crosscheck.printing import TextTable
+from dualmech.crosscheck.sheet import Columns, Row, drawn
+from dualmech.studies.benchmarks.layers import Measured, clocked, in_own_process, peak_mebibytes
 
 ROWS = 100_000_000  # of Parquet; `DUALMECH_ROWS` says another number
 SHARE_OF_CSV = 100  # one of how many rows is in the CSV file
@@ -37,9 +31,8 @@ QUERIES = (f"age, sex, {HOURS}", f"day::date, {DEST}", f"{DEST}, sex")
 PLAIN, PARQUET, POLARS, CSV = METHODS = ("DuckDB alone", "Parquet", "polars, lazy", "CSV")
 
 
-def asked() -> MarginalWorkload:
-    """Return the tables of the queries."""
-    schema = Schema(
+def requested_tables() -> workloads.MarginalWorkload:
+    schema = dm.Schema(
         {
             "age": range(17, 91),
             "sex": ["female", "male"],
@@ -51,31 +44,10 @@ def asked() -> MarginalWorkload:
     return workloads.marginals(schema, sets=[["age", "sex", "hours"], ["day", "dest"], ["dest", "sex"]])
 
 
-@contextmanager
-def written() -> Iterator[str]:
-    """Write the records into a folder that goes again."""
-    import duckdb
-
-    rows = int(os.environ.get("DUALMECH_ROWS", ROWS))
-    with tempfile.TemporaryDirectory() as folder:
-        for name, count in (("records.parquet", rows), ("records.csv", rows // SHARE_OF_CSV)):
-            duckdb.connect().execute(WRITE.format(rows=count, path=Path(folder) / name))
-        yield folder
-
-
-def measure(method: str, folder: str) -> dict[str, Any]:
-    """Count the records by one method in this process, once."""
-    spent: list[float] = []
-    run = sources.Engine._collected
-
-    def timed(self: sources.Engine, build: Any) -> Any:
-        begun = time.perf_counter()
-        result = run(self, build)
-        spent.append(time.perf_counter() - begun)
-        return result
-
-    parquet, busy, begun = f"{folder}/records.parquet", load(), time.perf_counter()
-    with mock.patch.object(sources.Engine, "_collected", timed):
+def count(method: str, folder: str) -> Measured:
+    """Count the records in a folder by one method in this process, once."""
+    parquet = f"{folder}/records.parquet"
+    with clocked() as figures:
         if method == PLAIN:
             import duckdb
 
@@ -85,31 +57,29 @@ def measure(method: str, folder: str) -> dict[str, Any]:
         elif method == POLARS:
             import polars
 
-            records.count(polars.scan_parquet(parquet), asked())
+            dm.records.count(polars.scan_parquet(parquet), requested_tables())
         else:
-            records.count(parquet if method == PARQUET else f"{folder}/records.csv", asked())
-    seconds = time.perf_counter() - begun
-    return {
-        "method": method,
-        "rows": int(os.environ.get("DUALMECH_ROWS", ROWS)) // (SHARE_OF_CSV if method == CSV else 1),
-        "seconds": seconds,
-        "ours": 1 - sum(spent) / seconds if spent else float(method == CSV),
-        "mebibytes": peak_mebibytes(),
-        "load": busy,
-    }
+            dm.records.count(parquet if method == PARQUET else f"{folder}/records.csv", requested_tables())
+    return figures | {"method": method, "mebibytes": peak_mebibytes()}
 
 
-def lay_out(records: list[dict[str, Any]]) -> TextTable:
-    """Return what was measured as a table, with the ratio to DuckDB alone."""
-    plain = next(record["seconds"] for record in records if record["method"] == PLAIN)
-    rows = [
-        (
-            *(record["method"], f"{record['rows']:,}", f"{record['seconds']:.3g}"),
-            "" if record["method"] == CSV else f"{record['seconds'] / plain:.2f}",
-            *("" if record["method"] == PLAIN else f"{record['ours']:.0%}", f"{record['mebibytes']:.0f}"),
-            f"{record['load']:.1f}",
-        )
-        for record in records
-    ]
-    headings = ("records", "rows", "seconds", "to DuckDB alone", "ours", "peak MiB", "load")
-    return table("three tables of five attributes: seconds with all that is loaded", headings, rows)
+COUNT_COLUMNS: Columns = (
+    *(("records", "{method}"), ("rows", "{rows:,}"), ("seconds", "{seconds:.3g}"), ("to DuckDB alone", "{ratio}")),
+    *(("peak MiB", "{mebibytes:.0f}"), ("load", "{load:.1f}")),
+)
+
+
+def counts() -> TextTable:
+    """Write records into a folder that goes again, and count them by every method; plain DuckDB is the first."""
+    import duckdb
+
+    rows = int(os.environ.get("DUALMECH_ROWS", ROWS))
+    sizes = dict.fromkeys(METHODS, rows) | {CSV: rows // SHARE_OF_CSV}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, number in (("records.parquet", rows), ("records.csv", sizes[CSV])):
+            duckdb.connect().execute(WRITE.format(rows=number, path=Path(folder) / name))
+        measured = [in_own_process(count, method, folder, threads=2) for method in METHODS]
+    for figures in measured:
+        method, ratio = figures["method"], figures["seconds"] / measured[0]["seconds"]
+        figures |= {"rows": sizes[method], "ratio": "" if method == CSV else f"{ratio:.2f}"}
+    return drawn("three tables of five attributes: seconds with all that is loaded", COUNT_COLUMNS, map(Row, measured))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, reference, workloads
-from dualmech.crosscheck.agreement import VERDICTS, meet
 from dualmech.crosscheck.instances.tables import (
     PUBLISHED,
     MarginalsCase,
@@ -26,26 +26,34 @@ from dualmech.crosscheck.instances.tables import (
 )
 from dualmech.crosscheck.printing import COLOURS, Interval, print_lines, with_allowance
 from dualmech.crosscheck.sheet import Columns, Picture, Row, Sheet, drawn, one_table
-from dualmech.geometry.split import Split
-from dualmech.mechanisms.block import BlockMechanism
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
-from dualmech.solution import Solution
-from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
+from dualmech.studies.papers.verdicts import Evidence, verdict
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads import census
-from dualmech.workloads.base import Workload
-from dualmech.workloads.unions import UnionWorkload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Marginal tables at scale: the certified optimum by residual subspaces, next to other solvers and plain noise.
 
-
 MARGINALS_TOLERANCE = 1e-9  # gap to which the fast layer solves
 DENSE = "dense"  # the solver that knows nothing of marginals
+
+
+def beside_noise(
+    problem: Any, begun: float, tol: float, others: Iterable[Callable[[Any], dm.Solution]], **values: object
+) -> Row:
+    """Solve a problem on tables by the fast layer and by others, beside plain noise.
+
+    'plain' is the squared privacy cost of independent noise of the target's variance on every query, 'consistent' the
+    same where the answers are made consistent, and the noise raised until a target is met exactly; seconds are from
+    the tables to the first certificate, the search for structure included.
+    """
+    best = fast.solve(problem, tol=tol)
+    seconds = time.perf_counter() - begun
+    noisy = dm.BlockMechanism.of_tables(problem.workload, problem.targets)
+    plain = noisy.squared_privacy_cost
+    consistent = plain * problem.geometry.largest_ratio(noisy.point_on(problem.geometry), problem.targets)
+    values |= {"best": best, "plain": plain, "consistent": consistent, "seconds": seconds}
+    return Row.of_answers(values, [best, *(solve(problem) for solve in others)])
 
 
 def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
@@ -53,48 +61,26 @@ def solve_marginals(case: MarginalsCase, others: tuple[str, ...] = ()) -> Row:
     begun = time.perf_counter()
     problem = case.problem()
     tables: Any = problem.workload
-    with without_warnings():
-        best = fast.solve(problem, tol=MARGINALS_TOLERANCE)
-        seconds = time.perf_counter() - begun
-        answers = [best, *(_other(problem, name) for name in others)]
-    plain = float((1 / problem.targets).sum())
-    noisy = BlockMechanism.of_tables(tables, problem.targets)
-    queries, cells = problem.workload.shape
-    values = {
-        "label": case.label + (", random targets" if case.random and "random" not in case.label else ""),
-        "cells": float(cells),
-        "tables": len(problem.targets),
-        "queries": queries,
-        "subspaces": len(tables.lattice.axes),
-        "others": f" ({', '.join(others)})" if others else "",
-    }
-    slack = float((noisy.variances(tables) / problem.targets).max())
-    return with_plain_noise(answers, values, plain, plain * slack, seconds)
+    queries, cells = tables.shape
+    return beside_noise(
+        *(problem, begun, MARGINALS_TOLERANCE, [partial(_other, name) for name in others]),
+        label=case.label + (", random targets" if case.random and "random" not in case.label else ""),
+        cells=float(cells),
+        tables=len(problem.targets),
+        queries=queries,
+        subspaces=len(tables.lattice.axes),
+        beside=f" ({', '.join(others)})" if others else "",
+    )
 
 
-def with_plain_noise(
-    answers: Sequence[Solution], values: Mapping[str, object], plain: float, consistent: float, seconds: float
-) -> Row:
-    """Return a row of answers to one problem, the first in question, and to plain noise.
-
-    - `plain`: squared privacy cost of independent noise of the target's variance on every query;
-    - `consistent`: the same where the answers are made consistent, and the noise raised until a target is met
-      exactly;
-    - `seconds`: from the tables to the first certificate, the search for structure included.
-    """
-    figures = {"best": answers[0], "plain": plain, "consistent": consistent, "seconds": seconds}
-    return Row.compared({**values, **figures}, answers[0].gap, meet(answers).outcome)
-
-
-def _other(problem: FitnessForUse, name: str) -> Solution:
+def _other(name: str, problem: dm.FitnessForUse) -> dm.Solution:
     if name != DENSE:
         return reference.solve(problem, backend=name)
     # A bare matrix, so that nothing of the structure is left.
-    return fast.solve(FitnessForUse(Workload(problem.workload.matrix), problem.per_query()))
+    return fast.solve(dm.FitnessForUse(dm.Workload(problem.workload.matrix), problem.per_query()))
 
 
 # The census's lists of tables, certified by symmetry, next to the dense solver and to independent noise.
-
 
 CENSUS_TOLERANCE = 1e-6  # gap to which both solvers solve
 AGES = {"P12": 4.0, "PCT12": 25.0}  # targets by published table: the finer, the looser
@@ -105,13 +91,13 @@ ALL = {f"P{number}": 1.0 for number in range(1, 6)} | AGES
 @dataclass(frozen=True, slots=True)
 class TablesCase:
     label: str  # Their description
-    build: Callable[[], UnionWorkload]  # Returns them
+    build: Callable[[], workloads.UnionWorkload]  # Returns them
     targets: Mapping[str, float] = field(default_factory=dict)  # By published table; by default all are 1
     dense: bool = False  # Whether the dense solver can follow
 
-    def problem(self) -> FitnessForUse:
+    def problem(self) -> dm.FitnessForUse:
         tables = self.build()
-        return FitnessForUse(tables, census.per_table(tables, self.targets) if self.targets else 1.0)
+        return dm.FitnessForUse(tables, workloads.census.per_table(tables, self.targets) if self.targets else 1.0)
 
 
 def solve_census(case: TablesCase) -> Row:
@@ -125,32 +111,28 @@ def solve_census(case: TablesCase) -> Row:
     """
     begun = time.perf_counter()
     problem = case.problem()
-    with without_warnings():
-        answers = [fast.solve(problem, tol=CENSUS_TOLERANCE)]
-        seconds = time.perf_counter() - begun
-        if case.dense:
-            answers.append(fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE))
     lines, cells = problem.workload.shape
     geometry = problem.geometry
-    values = {
-        "label": case.label,
-        "targets": ", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
-        "cells": cells,
-        "lines": lines,
-        "blocks": len(geometry.keys) + len(geometry.matrix_blocks),
-        "rank": geometry.rank,  # of the largest covariance
-        "dense": case.dense,
-    }
-    noisy = BlockMechanism.of_tables(problem.workload, problem.targets)
-    plain = noisy.squared_privacy_cost
-    slack = geometry.largest_ratio(noisy.point_on(geometry), problem.targets)
-    return with_plain_noise(answers, values, plain, plain * slack, seconds)
+    return beside_noise(
+        *(problem, begun, CENSUS_TOLERANCE, [_dense] if case.dense else []),
+        label=case.label,
+        targets=", ".join(f"{case.targets[name]:g}" for name in AGES if name in case.targets) or "1",
+        cells=cells,
+        lines=lines,
+        blocks=len(geometry.keys) + len(geometry.matrix_blocks),
+        rank=geometry.rank,  # of the largest covariance
+        dense=case.dense,
+    )
 
 
-def on_matrix(problem: FitnessForUse) -> FitnessForUse:
+def _dense(problem: dm.FitnessForUse) -> dm.Solution:
+    return fast.solve(on_matrix(problem), tol=CENSUS_TOLERANCE)
+
+
+def on_matrix(problem: dm.FitnessForUse) -> dm.FitnessForUse:
     """Return the problem on its matrix; cells that no query tells apart cost the same, and are written once."""
     cells = np.unique(problem.workload.matrix.toarray(), axis=1)
-    return FitnessForUse(Workload(cells), problem.per_query())
+    return dm.FitnessForUse(dm.Workload(cells), problem.per_query())
 
 
 def cases(quick: bool) -> list[TablesCase]:
@@ -158,10 +140,10 @@ def cases(quick: bool) -> list[TablesCase]:
     return CENSUS_SMALL if quick else [*CENSUS_SMALL, *LARGE]
 
 
-def _tables_of_race() -> UnionWorkload:
+def _tables_of_race() -> workloads.UnionWorkload:
     tables = workloads.census_redistricting()
     assert tables.domain is not None
-    return UnionWorkload(tables.domain, tables.tables[:-1])
+    return workloads.UnionWorkload(tables.domain, tables.tables[:-1])
 
 
 CENSUS_SMALL = [
@@ -179,14 +161,12 @@ LARGE = [
     TablesCase("all of these", workloads.census_tables, ALL),
 ]
 
-
 # Printed errors of ResidualPlanner and its successor next to certified ones: on marginal tables and on prefixes.
 #
 # Errors are root mean squares over all queries at a squared privacy cost of 1. On marginals the least one is a closed
 # form, and proven. With prefix sums on numerical attributes the successor splits, in every attribute, the noise of
 # least total variance into the noise of the total and the noise of the residual. This is done again here, and held
 # against a proven bound and against noise found in the same way from workloads that count the total for more.
-
 
 NONE = "—"  # stands for a number that is not known to be printed, or for a solver that cannot follow
 
@@ -222,16 +202,11 @@ HDMM = {
 
 PUBLISHED_TOLERANCE = 1e-9  # gap to which optima are solved
 
-EARLY = 2e-5
-"""How far, relative, a printed error may be off because its strategy was itself found by an optimiser."""
-
 CLOSE = 1e-4  # gap to which the least error is solved where it can be
 FEW = 5000  # combinations of values of numerical attributes up to which it is
 
 TOTALS = (1.0, 10.0, 100.0)
 """How much the total counts for among the prefixes of an attribute, where noise is looked for; 1 is the paper's way."""
-
-EVEN = (0.0, 0.5)  # shares of equal weights on values among those that a bound is tried with
 
 
 def of_data_set(name: str, entries: Sequence[Row]) -> Row:
@@ -246,18 +221,14 @@ def of_data_set(name: str, entries: Sequence[Row]) -> Row:
     return Row(values, parts=tuple(entries))
 
 
-def _printed_error(
-    queries: str, printed: str, again: Interval, least: Interval, rival: str = NONE, largest: Interval | None = None
-) -> Row:
+def _printed_error(queries: str, printed: str, again: Interval, least: Interval, **values: object) -> Row:
     """Return the printed value of one error, the same computed here and the least error of any noise.
 
     - `queries`: a key of `WAYS`;
-    - `rival`: the printed error of HDMM;
-    - `least`: proven from below, and found;
-    - `largest`: the least largest variance of a query, proven, where it is computed.
+    - `least`: proven from below, and found.
     """
-    values: dict[str, object] = {"asked": queries, "printed": printed, "rival": rival, "again": again, "least": least}
-    values |= {"middle": sum(again) / 2, "largest": largest, "bound": f"{largest[0]:.4f}" if largest else ""}
+    values = {"rival": NONE, "bound": "", "asked": queries, "printed": printed, **values}
+    values |= {"again": again, "least": least, "middle": sum(again) / 2}
     return Row(values, least[1] / least[0] - 1, sound=least[0] <= least[1])
 
 
@@ -267,10 +238,11 @@ def of_marginals(name: str) -> Row:
     for (query_name, ways), printed in zip(WAYS.items(), MARGINALS[name], strict=True):
         tables = workloads.marginals(published(name), ways=ways)
         queries = tables.shape[0]
-        low, high = fast.solve(TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
+        low, high = fast.solve(dm.TotalVariance(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
         error = math.sqrt(low / queries), math.sqrt(high / queries)
-        largest = fast.solve(FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
-        entries.append(_printed_error(query_name, printed, error, error, largest=largest))
+        largest = fast.solve(dm.FitnessForUse(tables), tol=PUBLISHED_TOLERANCE).certificate.interval
+        bound = f"{largest[0]:.4f}"
+        entries.append(_printed_error(query_name, printed, error, error, largest=largest, bound=bound))
     return of_data_set(f"{name}, marginals", entries)
 
 
@@ -280,18 +252,18 @@ def of_prefixes(name: str) -> Row:
     for position, (query_name, ways) in enumerate(WAYS.items()):
         domain = published(name)
         queries = {axis: workloads.prefix(size) for axis, size in domain.sizes if axis in NUMERICAL[name]}
-        split = Split(workloads.query_tables(domain, queries, ways=ways))
+        split: Any = dm.TotalVariance(workloads.query_tables(domain, queries, ways=ways), geometry="split").geometry
         errors = [split_error(split, NUMERICAL[name], total) for total in TOTALS]
-        proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in EVEN)
+        proven = max(proven_error(split, NUMERICAL[name], total, share) for total in TOTALS for share in (0.0, 0.5))
         least = certified_error(split.workload) if _is_small(name, ways) else (proven, min(errors))
-        again = with_allowance(errors[0], EARLY)
-        entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, HDMM[name][position]))
+        again = with_allowance(errors[0], 2e-5)  # its strategy was itself found by an optimiser
+        entries.append(_printed_error(query_name, PREFIXES[name][position], again, least, rival=HDMM[name][position]))
     return of_data_set(f"{name}, prefixes of {len(NUMERICAL[name])} attributes", entries)
 
 
-def certified_error(workload: Workload) -> Interval:
+def certified_error(workload: dm.Workload) -> Interval:
     """Return the least error as blocks prove it, from the symmetry that is left."""
-    low, high = fast.solve(TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
+    low, high = fast.solve(dm.TotalVariance(workload, geometry="blocks"), tol=CLOSE).certificate.interval
     return math.sqrt(low / workload.shape[0]), math.sqrt(high / workload.shape[0])
 
 
@@ -301,7 +273,7 @@ def _is_small(name: str, ways: tuple[int, ...]) -> bool:
     return max(ways) == 1 and math.prod(sizes[axis] for axis in NUMERICAL[name]) <= FEW
 
 
-def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
+def split_error(split: Any, numerical: Iterable[str], total: float) -> float:
     """Return the error of split noise at its best levels, a closed form, where the judge has split it.
 
     Let V_T be the sum of the variances of all queries at ``τ_T = 1``, and C_T the cost of this noise. The least of
@@ -316,7 +288,7 @@ def split_error(split: Split, numerical: Iterable[str], total: float) -> float:
     return float(roots.sum()) / math.sqrt(split.workload.shape[0])
 
 
-def proven_error(split: Split, numerical: Iterable[str], total: float, share: float) -> float:
+def proven_error(split: Any, numerical: Iterable[str], total: float, share: float) -> float:
     """Return a bound on the error: the bound of the total variance at products of weights."""
     tables, users = split.workload.tables, []
     assert tables.domain is not None
@@ -332,8 +304,7 @@ def _attribute(size: int, total: float) -> tuple[Array, Array]:
     """Return the noise of least total variance on the values of an attribute, and the weights that prove it."""
     weights = np.ones(size)
     weights[-1] = total
-    with without_warnings():
-        answer = fast.solve(TotalVariance(workloads.prefix(size), weights), tol=PUBLISHED_TOLERANCE)
+    answer = fast.solve(dm.TotalVariance(workloads.prefix(size), weights), tol=PUBLISHED_TOLERANCE)
     covariance = answer.mechanism.covariance(workloads.identity(size))
     return (covariance + covariance.T) / 2, answer.dual.neighbour_weights
 
@@ -357,7 +328,6 @@ PUBLISHED_LEGEND = (
     "error lies between what is proven and what is found. No printed largest variance of these domains is known here."
 )
 
-
 MARGINALS_COLUMNS: Columns = (
     ("tables", "{label}"),
     ("cells", "{cells:.3g}"),
@@ -368,7 +338,7 @@ MARGINALS_COLUMNS: Columns = (
     ("s", "{seconds:.2g}"),
     ("plain", "{plain:.6g}"),
     ("consistent", "{consistent:.6g}"),
-    ("solvers agree", "{verdict}{others}"),
+    ("solvers agree", "{verdict}{beside}"),
 )
 
 CENSUS_COLUMNS: Columns = (
@@ -379,7 +349,7 @@ CENSUS_COLUMNS: Columns = (
     ("blocks", "{blocks} up to {rank}"),
     ("optimum", "{best.objective:.7g}"),
     *MARGINALS_COLUMNS[5:9],
-    ("agree", lambda row: VERDICTS[row.outcome] if row.dense else NONE),
+    ("agree", lambda row: row.text("{verdict}") if row.dense else NONE),
 )
 
 PUBLISHED_COLUMNS: Columns = (
@@ -411,34 +381,16 @@ def _sheet(
     )
 
 
-def _census(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(solve_census, case) for case in cases(quick)]
-
-
 def _published_tasks(quick: bool) -> list[Callable[[], Row]]:
-    kinds = (of_marginals, of_prefixes)
-    return [partial(kind, name) for kind in kinds for name in PUBLISHED]
+    return [partial(kind, name) for kind in (of_marginals, of_prefixes) for name in PUBLISHED]
 
 
 def _show_published(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
         out.print(drawn(f"{title}: {row.name}", PUBLISHED_COLUMNS, row.parts))
         better = f"; up to {100 * row.better:.1f} % above what is found" if row.better > 0 else ""
-        print_lines(out, f"{_sentence(row.paper)}{better}", "", whole=True)
+        print_lines(out, f"{row.paper.sentence('a privacy cost of')}{better}", "", whole=True)
     print_lines(out, PUBLISHED_LEGEND)
-
-
-def _sentence(verdict: InstanceVerdict) -> str:
-    """Return in words what printed errors imply; one column alone says nothing."""
-    fitting, others = (", ".join(names) for names in (verdict.fitting, verdict.others))
-    low, high = verdict.implied
-    if verdict.finding is Finding.AGREES and verdict.sources > 1:
-        text = f"AGREES{' IN PART' if others else ''}: {fitting} were computed at a privacy cost of 1"
-    elif verdict.sources > 1:
-        text = f"THE INSTANCE MAY DIFFER: {fitting} imply a privacy cost of {low:.5g} to {high:.5g}"
-    else:
-        return "THE INSTANCE MAY DIFFER: no two columns imply one privacy cost"
-    return text + (f"; not {others}" if others else "")
 
 
 def draw_growth(axes: Sequence[Axes], rows: Sequence[Row]) -> None:
@@ -464,5 +416,9 @@ SHEETS = {
     "domains": _sheet("domains of published experiments and of the census", domains, CLARABEL),
     "published": Sheet(f"{PLANNER}, root mean square errors", _published_tasks, _show_published),
     "growth": _sheet("two to eighty attributes of ten values", growth, picture=draw_growth, panels=2),
-    "census": Sheet("the census's lists of tables", _census, one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND])),
+    "census": Sheet(
+        "the census's lists of tables",
+        lambda quick: [partial(solve_census, case) for case in cases(quick)],
+        one_table(CENSUS_COLUMNS, notes=[CENSUS_LEGEND]),
+    ),
 }

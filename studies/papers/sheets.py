@@ -1,23 +1,30 @@
-"""Papers' tables and figures by name; a paper is loaded when one of its sheets is needed."""
+"""Papers' tables and figures by name, and how their rows are computed; a paper is loaded when a sheet needs it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dualmech import watching
 from dualmech.crosscheck.processes import computed
-from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
-    from dualmech.crosscheck.sheet import Row, Sheet, Tasks
+    from dualmech import Solution
+    from dualmech.crosscheck.sheet import Row, Sheet
 
-PAPERS: dict[str, tuple[str, ...]] = {
-    "fitness": (*(f"table{number}" for number in range(2, 12)), *(f"figure{number}" for number in (1, 2, 3))),
-    "eigen": (
+    Task: TypeAlias = Callable[[], Row]
+
+PAPERS: dict[str, list[str]] = {
+    "fitness": [*(f"table{number}" for number in range(2, 12)), *(f"figure{number}" for number in (1, 2, 3))],
+    "eigen": [
         "alternative",
         "ranges",
         "marginals",
@@ -27,9 +34,9 @@ PAPERS: dict[str, tuple[str, ...]] = {
         "reductions8192",
         "pure",
         "relative",
-    ),
-    "common": ("examples", "ellipses", "saved", "census", "hisrace", "brazil", "thresholds"),
-    "local": (
+    ],
+    "common": ["examples", "ellipses", "saved", "census", "hisrace", "brazil", "thresholds"],
+    "local": [
         "histograms",
         "descent",
         "initialisation",
@@ -39,26 +46,29 @@ PAPERS: dict[str, tuple[str, ...]] = {
         "worst",
         "steps",
         "consistency",
-    ),
-    "scale": ("dense", "adult", "sixty", "domains", "published", "growth", "census"),
-    "backends": ("claims", "files", "scales"),
-    "streams": ("known",),
+    ],
+    "scale": ["dense", "adult", "sixty", "domains", "published", "growth", "census"],
+    "backends": ["claims", "files", "scales"],
+    "streams": ["known"],
 }
 """Names of each paper's sheets, in order: known before it is loaded."""
 
 EVERYTHING = "all"  # the name behind a paper's slash for all of its tables and figures
 
-
-REPORTS = {
-    **{paper: f"dualmech.studies.papers.{paper}.report" for paper in ("fitness", "eigen", "common", "local")},
-    **{paper: f"dualmech.studies.papers.{paper}" for paper in ("scale", "backends", "streams")},
+MODULES = {
+    "fitness": ("fitness.ratios", "fitness.figures"),
+    "eigen": ("eigen.instances", "eigen.designs", "eigen.relative"),
+    "common": ("common.examples", "common.census", "common.decisions"),
+    "local": ("local.comparison", "local.descent"),
 }
-"""The module with each paper's sheets."""
+"""The modules of a paper's sheets, where it has several."""
 
 
 def loaded(paper: str) -> dict[str, Sheet]:
-    sheets: dict[str, Sheet] = pkgutil.resolve_name(f"{REPORTS[paper]}:SHEETS")
-    return sheets
+    sheets: dict[str, Sheet] = {}
+    for module in MODULES.get(paper, (paper,)):
+        sheets |= pkgutil.resolve_name(f"dualmech.studies.papers.{module}:SHEETS")
+    return {name: sheets[name] for name in PAPERS[paper]}
 
 
 class _Registry(Mapping[str, "Sheet"]):
@@ -78,6 +88,14 @@ class _Registry(Mapping[str, "Sheet"]):
 
 
 SHEETS: Mapping[str, Sheet] = _Registry()  # tables and figures by name; the first is the default
+
+REFUSALS = {
+    "data": "--data takes a file to the tables of real records",
+    "grid": "--grid takes settings to the tables that have them",
+    "longer": "--all is for the tables that have a longer study",
+    "limit": "--time-limit is for the tables whose runs may be stopped",
+}
+"""The options of sheets, by the names that their tasks know, with what is said where no sheet takes one."""
 
 
 def sheet_names() -> str:
@@ -105,72 +123,85 @@ def select_sheets(names: Sequence[str]) -> dict[str, Sheet]:
     return wanted
 
 
-def with_data(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
-    """Return the sheets with those that are of real records put on a data file, as far as it fits them.
+def planned(sheets: Mapping[str, Sheet], quick: bool, options: Mapping[str, Any]) -> dict[str, Sequence[Task]]:
+    """Return the tasks of each sheet, with those of the options that it takes.
 
-    Raises `InvalidInputError` where none of them is, or the file is for none of those that are.
+    A data file that is not for a sheet is left to the others. Raises `InvalidInputError` where no sheet takes an
+    option, or the data file is for none; and what tasks raise for another file.
     """
-    if not any(sheet.data for sheet in sheets.values()):
-        known = ", ".join(name for name, sheet in SHEETS.items() if sheet.data)
-        raise InvalidInputError(f"--data takes a file to the tables of real records, {known}; none was named")
-    placed: dict[str, Sheet] = {}
+    for name in options:
+        if not any(name in sheet.options for sheet in sheets.values()):
+            known = ", ".join(known for known, sheet in SHEETS.items() if name in sheet.options)
+            raise InvalidInputError(f"{REFUSALS[name]}, {known}; none was named")
+    tasks: dict[str, Sequence[Task]] = {}
     refusals: list[InvalidInputError] = []
     for name, sheet in sheets.items():
+        taken = {option: value for option, value in options.items() if option in sheet.options}
         try:
-            if sheet.data:
-                placed[name] = replace(sheet, tasks=sheet.data(path), data=None)
+            tasks[name] = sheet.tasks(quick, **taken)
         except InvalidInputError as error:
+            if taken.pop("data", None) is None:
+                raise
             refusals.append(error)
-    if not placed:
+            tasks[name] = sheet.tasks(quick, **taken)
+    if refusals and len(refusals) == sum("data" in sheet.options for sheet in sheets.values()):
         raise refusals[0]
-    return {**sheets, **placed}
+    return tasks
 
 
-def with_grid(sheets: Mapping[str, Sheet], path: str) -> dict[str, Sheet]:
-    """Return the sheets with those that have settings under the ones in a file.
-
-    Raises `InvalidInputError` where none of them has, or `FileFormatError` for another file.
-    """
-    placed = {name: sheet.grid(path, sheet.tasks) for name, sheet in sheets.items() if sheet.grid}
-    takers = [name for name, sheet in SHEETS.items() if sheet.grid]
-    return _placed(sheets, placed, takers, "--grid takes settings to the tables that have them")
-
-
-def with_longer(sheets: Mapping[str, Sheet]) -> dict[str, Sheet]:
-    """Return the sheets with the longer study of those that have one.
-
-    Raises `InvalidInputError` where none of them has.
-    """
-    placed = {name: sheet.longer for name, sheet in sheets.items() if sheet.longer}
-    takers = [name for name, sheet in SHEETS.items() if sheet.longer]
-    return _placed(sheets, placed, takers, "--all is for the tables that have a longer study")
-
-
-def with_time_limit(sheets: Mapping[str, Sheet], seconds: float) -> dict[str, Sheet]:
-    """Return the sheets with so many seconds for each run of a solver in those that have such runs.
-
-    Raises `InvalidInputError` where none of them has.
-    """
-    placed = {name: partial(sheet.tasks, limit=seconds) for name, sheet in sheets.items() if sheet.timed}
-    takers = [name for name, sheet in SHEETS.items() if sheet.timed]
-    return _placed(sheets, placed, takers, "--time-limit is for the tables whose runs may be stopped")
-
-
-def _placed(
-    sheets: Mapping[str, Sheet], tasks: Mapping[str, Tasks], takers: Sequence[str], option: str
-) -> dict[str, Sheet]:
-    """Return the sheets with other tasks for some; refuse an option that none of them takes, naming those that do."""
-    if not tasks:
-        raise InvalidInputError(f"{option}, {', '.join(takers)}; none was named")
-    return {name: replace(sheet, tasks=tasks.get(name, sheet.tasks)) for name, sheet in sheets.items()}
-
-
-def compute(sheets: Sequence[Sheet], quick: bool = False, jobs: int = 1) -> Iterator[Iterator[Row]]:
+def compute(tasks: Mapping[str, Sequence[Task]], jobs: int = 1, proofs: str | None = None) -> Iterator[Iterator[Row]]:
     """Yield the rows of each sheet, in order, computed `jobs` at a time across sheets; no more than rows or cores.
 
-    Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next.
+    Several at a time get one BLAS thread each. The rows of a sheet must be taken before those of the next. With
+    `proofs`, a folder, each row writes proofs of the optima that it rests on (`proven`).
     """
-    batches = [sheet.tasks(quick) for sheet in sheets]
-    rows = computed([task for batch in batches for task in batch], jobs)
-    for batch in batches:
+    rows = computed([partial(_computed, task, name, proofs) for name, batch in tasks.items() for task in batch], jobs)
+    for batch in tasks.values():
         yield islice(rows, len(batch))
+
+
+def _computed(task: Task, name: str, proofs: str | None) -> Row:
+    """Compute a row, whose verdict says what is not certified: nothing else warns of it."""
+    with watching.without_warnings(), watching.answers() as answers:
+        row = task()
+    if proofs is not None:
+        prove(answers, Path(proofs), name)
+    return row
+
+
+# Proofs of the optima that the rows of tables rest on: a file for each, written as rows are computed.
+
+
+def prove(answers: Sequence[Solution], folder: Path, sheet: str) -> None:
+    """Write a proof of every optimum that a solver certified, the narrowest interval of each, into a folder.
+
+    Each is ``SHEET-PROBLEM-DIGEST.json``, the digest being of the problem's numbers; for a problem that has no proof,
+    or is too large for one, the same name with ``.txt`` holds the reason. Files that are there are kept.
+    """
+    import dualmech as dm
+    from dualmech import files
+
+    best: list[Solution] = []
+    for answer in sorted(answers, key=lambda item: item.gap):
+        if answer.status is dm.Status.CERTIFIED and not any(answer.problem.same_as(other.problem) for other in best):
+            best.append(answer)
+    for answer in best:
+        try:
+            proof, reason = dm.prove(answer), ""
+            stated = json.dumps(proof.document["problem"], sort_keys=True)
+        except DualmechError as error:
+            proof, reason, stated = None, f"{error}\n", repr(answer.problem)
+        words = re.sub(r"\W+", "-", answer.problem.headline).strip("-")
+        digest = hashlib.sha256(stated.encode()).hexdigest()[:12]
+        path = folder / f"{sheet.replace('/', '-')}-{words}-{digest}.json"
+        if proof is None:
+            files.atomic.write_text(path.with_suffix(".txt"), reason)
+        elif not path.exists():
+            proof.save(path)
+
+
+def written(folder: str) -> str:
+    """Return in words how many proofs a folder has, and of how many problems there is none."""
+    proofs, refused = (len([*Path(folder).glob(f"*.{kind}")]) for kind in ("json", "txt"))
+    words = f"; {refused} have none, and a file with the reason" if refused else ""
+    return f"{folder}: {proofs} optima proven in whole numbers{words}"

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from rich.console import Console
 
-from dualmech import fast
-from dualmech.crosscheck.judging import judge
-from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn
-from dualmech.mechanisms.stream import CausalMechanism
-from dualmech.problems import strategies
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
-from dualmech.watching import without_warnings
-from dualmech.workloads.streams import StreamWorkload
+import dualmech as dm
+from dualmech import crosscheck, fast, strategies, workloads
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 
 TOLERANCE = 1e-4  # gap to which the bounds are solved
-
-QUICK, ALL = (256, 1024), (1024, 16_384, 262_144)
-"""Numbers of steps."""
 
 BAND = 64  # coefficients of the root that its banded form keeps
 
@@ -40,14 +30,14 @@ def judged(steps: int) -> Row:
     >>> root.strategy, round(root.largest.gap, 3), round(root.total.gap, 3)
     ('square root', 0.28, 0.127)
     """
-    problems = [family(StreamWorkload(steps), geometry="stream") for family in (FitnessForUse, TotalVariance)]
-    with without_warnings():
-        bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
+    problems = [family(workloads.prefix(steps), geometry="stream") for family in (dm.FitnessForUse, dm.TotalVariance)]
+    bounds = [fast.solve(problem, tol=TOLERANCE) for problem in problems]
     begun, rows = time.perf_counter(), []
     for name, made in STRATEGIES.items():
         strategy = made(steps)
         first, last = (
-            judge(problem, strategy, bound=bound).scaled for problem, bound in zip(problems, bounds, strict=True)
+            crosscheck.judge(problem, strategy, bound=bound).scaled
+            for problem, bound in zip(problems, bounds, strict=True)
         )
         off = max(first.resolution, last.resolution)
         rows.append(Row({"strategy": name, "steps": steps, "largest": first, "total": last, "off": off}))
@@ -59,23 +49,13 @@ def judged(steps: int) -> Row:
     )
 
 
-def _identity(steps: int) -> CausalMechanism:
-    return strategies.toeplitz([1.0], steps)
-
-
-def _sums(steps: int) -> CausalMechanism:
-    return strategies.toeplitz(np.ones(steps), steps)
-
-
-def _banded_root(steps: int) -> CausalMechanism:
-    return strategies.toeplitz(strategies.root_coefficients(min(BAND, steps)), steps)
-
-
-STRATEGIES: Mapping[str, Callable[[int], CausalMechanism]] = {
-    "noise on every record": _identity,
-    "noise on every sum": _sums,
+STRATEGIES: Mapping[str, Callable[[int], dm.CausalMechanism]] = {
+    "noise on every record": lambda steps: strategies.toeplitz([1.0], steps),
+    "noise on every sum": lambda steps: strategies.toeplitz(np.ones(steps), steps),
     "binary tree": strategies.tree,
-    f"square root, {BAND} bands": _banded_root,
+    f"square root, {BAND} bands": lambda steps: strategies.toeplitz(
+        strategies.root_coefficients(min(BAND, steps)), steps
+    ),
     "square root": strategies.sqrt_toeplitz,
     "three buffers": lambda steps: strategies.buffered(*BUFFERS, steps),
 }
@@ -97,13 +77,19 @@ COLUMNS: Columns = (
 
 
 def _tasks(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(judged, steps) for steps in (QUICK if quick else ALL)]
+    return [partial(judged, steps) for steps in ((256, 1024) if quick else (1024, 16_384, 262_144))]
 
 
-def _show(out: Console, title: str, rows: Iterator[Row]) -> None:
-    listed = [*rows]
-    notes = [row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in listed]
-    out.print(drawn(title, COLUMNS, [part for row in listed for part in row.parts], notes=[LEGEND, *notes]))
+def _times(rows: Sequence[Row]) -> str:
+    return "\n".join(
+        row.text("{steps} steps: bounds proven to {gap:.0e}; all judged in {seconds:.2g} s.") for row in rows
+    )
 
 
-SHEETS = {"known": Sheet("known strategies of running sums, before the proven optimum", _tasks, _show)}
+SHEETS = {
+    "known": Sheet(
+        "known strategies of running sums, before the proven optimum",
+        _tasks,
+        one_table(COLUMNS, _times, parts=True, notes=[LEGEND]),
+    )
+}

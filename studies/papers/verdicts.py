@@ -8,24 +8,11 @@ possible, the paper stopped above the optimum. One column alone says nothing, si
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from pathlib import Path
 
-import dualmech as dm
-from dualmech import files, watching
 from dualmech.crosscheck.printing import Interval, overlap, rounded_from
-from dualmech.crosscheck.proofs.prove import arguments_part, provable
-from dualmech.crosscheck.sheet import Row, Sheet, Tasks
-from dualmech.errors import DualmechError
-from dualmech.problems.base import Problem
-from dualmech.progress import Status
-from dualmech.solution import Solution
 
 
 class Finding(Enum):
@@ -64,6 +51,19 @@ class InstanceVerdict:
     fitting: tuple[str, ...]
     others: tuple[str, ...]
     sources: int  # Number of independent columns among the fitting ones
+
+    def sentence(self, quantity: str, above: str = "PAPER ABOVE THE OPTIMUM") -> str:
+        """Return the verdict in words: which columns imply one `quantity`, and by how much that is `above`."""
+        if self.sources < 2 and self.finding is not Finding.AGREES:
+            return "THE INSTANCE MAY DIFFER: no two columns imply the same"
+        text = {
+            Finding.AGREES: f"AGREES{' IN PART' if self.others else ''}",
+            Finding.ABOVE: f"{above} by {100 * self.excess[0]:.2f} % to {100 * self.excess[1]:.2f} %",
+            Finding.DIFFERS: "THE INSTANCE MAY DIFFER",
+        }[self.finding]
+        low, high = self.implied
+        text += f": {', '.join(self.fitting)} imply {quantity} {low:.5g} to {high:.5g}"
+        return text + (f"; not {', '.join(self.others)}" if self.others else "")
 
 
 def verdict(evidence: Sequence[Evidence], cost: Interval) -> InstanceVerdict:
@@ -110,66 +110,3 @@ def _clusters(evidence: Sequence[Evidence]) -> list[Interval]:
         else:
             clusters.append((low, high))
     return clusters
-
-
-# Proofs of the optima that the rows of tables rest on: a file for each, written as rows are computed.
-
-
-Task = Callable[[], Row]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The contents of a folder: how many proofs there are, and the problems without one, with the reason."""
-
-    proofs: int
-    refused: dict[str, str]
-
-
-def with_proofs(sheets: Mapping[str, Sheet], folder: str) -> dict[str, Sheet]:
-    """Return the sheets with rows that write a proof of every optimum which a solver certified for them.
-
-    Each is ``SHEET-PROBLEM-DIGEST.json``, the digest being of the problem's numbers; for a problem that has no proof,
-    or is too large for one, the same name with ``.txt`` holds the reason. Raises `FileFormatError` where the folder
-    cannot be made or written to.
-    """
-    place = files.atomic.make_folder(folder)
-    return {name: replace(sheet, tasks=partial(_proving, sheet.tasks, place, name)) for name, sheet in sheets.items()}
-
-
-def written(folder: str) -> Written:
-    reasons = {path.stem: path.read_text(encoding="utf-8").strip() for path in sorted(Path(folder).glob("*.txt"))}
-    return Written(len([*Path(folder).glob("*.json")]), reasons)
-
-
-def _proving(tasks: Tasks, folder: Path, name: str, quick: bool) -> Sequence[Task]:
-    return [partial(_proven, task, folder, name) for task in tasks(quick)]
-
-
-def _proven(task: Task, folder: Path, name: str) -> Row:
-    """Compute a row, and write a proof of each optimum that was certified for it, the narrowest interval of each."""
-    with watching.answers() as answers:
-        row = task()
-    best: dict[str, Solution] = {}
-    for answer in sorted(answers, key=lambda item: -item.gap):
-        if answer.status is Status.CERTIFIED:
-            best[_digest(answer.problem)] = answer
-    for digest, answer in best.items():
-        words = re.sub(r"\W+", "-", answer.problem.headline).strip("-")
-        path = folder / f"{name.replace('/', '-')}-{words}-{digest}.json"
-        if path.exists():
-            continue
-        try:
-            dm.prove(answer).save(path)
-        except DualmechError as error:
-            files.atomic.write_text(path.with_suffix(".txt"), f"{error}\n")
-    return row
-
-
-def _digest(problem: Problem) -> str:
-    """Return a short name of a problem's numbers, or of its description where it has no proof."""
-    try:
-        stated = json.dumps(arguments_part(problem, provable(problem)), sort_keys=True)
-    except DualmechError:
-        stated = repr(problem)
-    return hashlib.sha256(stated.encode()).hexdigest()[:12]

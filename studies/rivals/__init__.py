@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Baseline mechanisms at a given privacy cost, to compare an optimal one with; imports as `dualmech.studies.rivals`.
 
 Every builder takes a workload and a squared privacy cost Δ², and returns a `dualmech.LinearGaussianMechanism`
@@ -22,21 +23,17 @@ refuse.
 
 from dualmech.problems.designs import fourier_matrix, haar_matrix, hierarchical_matrix
 from dualmech.studies.rivals import census
-from dualmech.studies.rivals.cubes import (
-    choose_marginals,
-    datacube,
-    fourier,
-    weighted_marginals,
-)
 from dualmech.studies.rivals.local_noise import NoiseRival, matrix_mechanism
 from dualmech.studies.rivals.plain import (
+    datacube,
+    fourier,
     gaussian_mechanism,
     input_perturbation,
     raw_gaussian_variance,
-    target_weights,
-    total_variance,
+    weighted_marginals,
 )
 from dualmech.studies.rivals.responses import (
+    ALPHA,
     FactorisedRival,
     LocalRival,
     MatrixRival,
@@ -46,52 +43,12 @@ from dualmech.studies.rivals.responses import (
     hierarchical_response,
     randomised_response,
 )
-from dualmech.studies.rivals.sets import SetRival, rappor, subset_selection, unary_encoding
+from dualmech.studies.rivals.sets import SetRival, rappor, subset_selection
 from dualmech.studies.rivals.trees import (
     IntervalTree,
-    best_branching,
     haar_tree,
-    hierarchical,
     hierarchical_product,
     interval_tree,
     square_root_tree,
     wavelet,
 )
-
-__all__ = [
-    "FactorisedRival",
-    "IntervalTree",
-    "LocalRival",
-    "MatrixRival",
-    "MixedRival",
-    "NoiseRival",
-    "SetRival",
-    "best_branching",
-    "census",
-    "choose_marginals",
-    "datacube",
-    "fourier",
-    "fourier_matrix",
-    "fourier_response",
-    "gaussian_mechanism",
-    "haar_matrix",
-    "haar_tree",
-    "hadamard_response",
-    "hierarchical",
-    "hierarchical_matrix",
-    "hierarchical_product",
-    "hierarchical_response",
-    "input_perturbation",
-    "interval_tree",
-    "matrix_mechanism",
-    "randomised_response",
-    "rappor",
-    "raw_gaussian_variance",
-    "square_root_tree",
-    "subset_selection",
-    "target_weights",
-    "total_variance",
-    "unary_encoding",
-    "wavelet",
-    "weighted_marginals",
-]

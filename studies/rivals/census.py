@@ -23,11 +23,6 @@ Choices = npt.NDArray[np.intp]
 RIDGE = 1e-6
 """Weight of the squared slopes next to the mean log-likelihood: keeps them finite where counts separate the choices."""
 
-STEPS, DECREASE = 100, 1e-10
-"""Most steps of Newton's method, and the decrease promised by the next one below which it stops."""
-
-HALVINGS = 40
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Thresholds:
@@ -58,7 +53,7 @@ def logistic_thresholds(counts: npt.ArrayLike, choices: npt.ArrayLike, options: 
 
     The log-odds of a choice are linear in the head count, so each is the likeliest on an interval, perhaps an empty
     one. Where a coarser choice becomes the likeliest of larger counts, thresholds cannot follow, and stay.
-    Source: CMN, section 7.5.5. Fitted by Newton's method on the standardised count.
+    Source: CMN, section 7.5.5. Fitted on the standardised count.
 
     - `counts` (n,): head counts;
     - `choices` (n,): the right choices, from 0 to options - 1;
@@ -138,34 +133,16 @@ def _as_choices(counts: npt.ArrayLike, choices: npt.ArrayLike, options: int) -> 
 
 
 def _fit(features: Array, right: Array) -> Array:
-    """Return the (2, p) scores of least regularised mean loss, by Newton's method with halved steps."""
-    scores = np.zeros((features.shape[1], right.shape[1]))
-    value = _loss(features, right, scores)
-    for _ in range(STEPS):
-        shares = scipy.special.softmax(features @ scores, axis=1)
-        slope = features.T @ (shares - right) / len(features) + 2 * RIDGE * scores
-        # With shares p, the block of choices (i, j) is the mean of (p_i δ_ij - p_i p_j) f f'.
-        pairs = np.einsum("ni,nj,na,nb->iajb", shares, shares, features, features, optimize=True)
-        same = np.einsum("ni,na,nb->iab", shares, features, features)
-        curvature = -pairs
-        for choice in range(right.shape[1]):
-            curvature[choice, :, choice] += same[choice]
-        size = scores.size
-        matrix = curvature.reshape(size, size) / len(features) + 2 * RIDGE * np.eye(size)
-        step = np.linalg.solve(matrix, slope.T.ravel()).reshape(right.shape[1], -1).T
-        promised = float((step * slope).sum())
-        if promised <= DECREASE:
-            break
-        length = 1.0
-        for _ in range(HALVINGS):
-            trial = _loss(features, right, scores - length * step)
-            if trial <= value - length * promised / 4:
-                break
-            length /= 2
-        scores, value = scores - length * step, trial
-    return scores
+    """Return the (2, p) scores of least regularised mean loss."""
+    # Imported here so that rivals load without it.
+    from scipy.optimize import minimize
 
+    def loss(values: Array) -> tuple[float, Array]:
+        scores = values.reshape(features.shape[1], -1)
+        logs = scipy.special.log_softmax(features @ scores, axis=1)
+        slope = features.T @ (np.exp(logs) - right) / len(features) + 2 * RIDGE * scores
+        return float(-(right * logs).sum() / len(features) + RIDGE * (scores * scores).sum()), slope.ravel()
 
-def _loss(features: Array, right: Array, scores: Array) -> float:
-    logs = scipy.special.log_softmax(features @ scores, axis=1)
-    return float(-(right * logs).sum() / len(features) + RIDGE * (scores * scores).sum())
+    start = np.zeros(features.shape[1] * right.shape[1])
+    best = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 10_000})
+    return np.asarray(best.x.reshape(features.shape[1], -1))

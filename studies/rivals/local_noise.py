@@ -7,27 +7,19 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.spatial.distance
 
-from dualmech import accounting, fast, linalg, neighbours, validate
+import dualmech as dm
+from dualmech import accounting, designs, fast, neighbours, validate, workloads
 from dualmech.errors import InvalidInputError
-from dualmech.geometry.local import as_epsilon
-from dualmech.linalg import EPS
-from dualmech.problems import designs
-from dualmech.problems.variance import TotalVariance
-from dualmech.studies.rivals.responses import UNSEEN, LocalRival
+from dualmech.studies.rivals.plain import checked
+from dualmech.studies.rivals.responses import UNSEEN, LocalRival, as_epsilon
 from dualmech.studies.rivals.trees import interval_tree
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.streams import from_gram
 
 # Strategies for Laplace noise that are optimised: the cells and some weighted sums of them, each column scaled.
 #
 # The problem is not convex. The method finds a local optimum, about which nothing is proven.
 
-
 CELLS_PER_SUM = 16  # cells for each weighted sum, as the authors of HDMM have it
-STARTS = 2  # random starts, of which the best counts
-STEPS = 300  # of the quasi-Newton method, at most
-MEMORY = 10  # steps that it remembers
 
 
 def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
@@ -57,9 +49,9 @@ def identity_and_sums(gram: Array, rng: np.random.Generator | int) -> Array:
             jac=True,
             method="L-BFGS-B",
             bounds=[(0.0, None)] * (sums * size),
-            options={"maxiter": STEPS, "maxcor": MEMORY},
+            options={"maxiter": 300, "maxcor": 10},
         )
-        for _ in range(STARTS)
+        for _ in range(2)  # of random starts, the best counts
     ]
     weights = min(trials, key=lambda trial: float(trial.fun)).x.reshape(sums, size)
     return np.asarray(np.vstack([np.eye(size), weights]) / (1 + weights.sum(axis=0)))
@@ -79,16 +71,10 @@ def total_variance(weights: Array, gram: Array) -> tuple[float, Array]:
     return float(np.vdot(inverse, scaled)), slopes.ravel()
 
 
-NORMS = ("l1", "l2")
-
 BRANCHINGS = (2, 4, 8, 16)  # branching factors of the trees that the L1 version tries
-
-SEED = 0  # of the random starts of the L1 version's optimisation
 
 EXACT = 64
 """User types up to which the strategy of the L2 version is optimised for the neighbours of local privacy, two types."""
-
-TOLERANCE = 1e-3  # gap to which that strategy is optimised
 
 
 class NoiseRival(LocalRival):
@@ -114,7 +100,7 @@ class NoiseRival(LocalRival):
 
     def __init__(self, strategy: npt.ArrayLike, epsilon: float, norm: str = "l1", delta: float | None = None) -> None:
         array = validate.finite(2, strategy=strategy)
-        validate.choice(NORMS, norm=norm)
+        validate.choice(("l1", "l2"), norm=norm)
         if (delta is None) != (norm == "l1"):
             raise InvalidInputError("delta is needed by Gaussian noise, norm='l2', and by no other")
         if array.shape[1] < 2:
@@ -133,7 +119,7 @@ class NoiseRival(LocalRival):
             else sensitivity / accounting.privacy_cost(self.epsilon, self.delta)
         )
 
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return the variance that every user adds, ``s² ‖W (AΠ)⁺‖²`` (n,), s the noise's standard deviation."""
         gram, inverse = self._gram_of(workload), self._inverse()
         unseen = np.eye(self.user_types) - inverse @ self.strategy - 1 / self.user_types
@@ -142,36 +128,15 @@ class NoiseRival(LocalRival):
         total = self.deviation**2 * float(np.einsum("uk,uv,vk->", inverse, gram, inverse))
         return np.full(self.user_types, max(total, 0.0))
 
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw the noisy column (k,) that one user of a type reports, for study."""
-        column, generator = self.strategy[:, self._type(user)], validate.generator(rng=rng)
-        return np.asarray(column + self._noise(1, generator))
-
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        counts, generator = self._counts(x), validate.generator(rng=rng)
-        answers = self.strategy @ counts + self._noise(int(counts.sum()), generator)
-        return np.asarray(counts.mean() + self._inverse() @ answers)
-
-    def _noise(self, users: int, generator: np.random.Generator) -> Array:
-        """Draw the sum of the noises of some users (k,)."""
-        size = len(self.strategy)
-        if self.norm == "l2":
-            return generator.normal(0.0, self.deviation * users**0.5, size)
-        # A sum of Laplace variables is a difference of two gamma variables.
-        first, second = (generator.gamma(users, self.deviation / 2**0.5, size) for _ in range(2))
-        return np.asarray(first - second)
-
     def _inverse(self) -> Array:
-        left, sizes, right = linalg.svd(self.strategy)
-        kept = sizes > 8 * max(self.strategy.shape) * EPS * sizes[0]
-        return np.asarray((right[kept].T / sizes[kept]) @ left[:, kept].T)
+        return np.asarray(np.linalg.pinv(self.strategy, rcond=8 * max(self.strategy.shape) * np.finfo(float).eps))
 
     def __repr__(self) -> str:
         rows, size = self.strategy.shape
         return f"NoiseRival({rows} queries x {size} user types, {self.norm}, epsilon={self.epsilon:.6g})"
 
 
-def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
+def matrix_mechanism(workload: dm.Workload, epsilon: float, norm: str = "l1", delta: float | None = None) -> NoiseRival:
     """Run the matrix mechanism locally, with the best strategy known for a workload.
 
     For L2 that is the one of least total variance (`dualmech.TotalVariance`) among neighbours that differ by the type
@@ -194,13 +159,13 @@ def matrix_mechanism(workload: Workload, epsilon: float, norm: str = "l1", delta
     >>> round(laplace.sample_complexity(prefixes), -1), round(gauss.sample_complexity(prefixes), -2)
     (2130.0, 10000.0)
     """
-    check_workload(workload)
+    checked(workload)
     strategies = [_least_total_variance(workload)] if norm == "l2" else _strategies(workload)
     rivals = [NoiseRival(strategy, epsilon, norm, delta) for strategy in strategies]
     return min(rivals, key=lambda rival: float(rival.user_variances(workload)[0]))
 
 
-def _least_total_variance(workload: Workload) -> Array:
+def _least_total_variance(workload: dm.Workload) -> Array:
     """Return a strategy of least total variance, stated where it matters: on the complement of the ones."""
     size = workload.shape[1]
     complement = scipy.linalg.null_space(np.ones((1, size)))
@@ -209,20 +174,20 @@ def _least_total_variance(workload: Workload) -> Array:
     compressed = complement.T @ gram @ complement
     if np.trace(compressed) <= UNSEEN * np.trace(gram):
         raise InvalidInputError("workload must ask more than the number of users, which is known")
-    queries = from_gram(compressed)
-    best = fast.solve(TotalVariance(queries, neighbours=complement.T @ moves), tol=TOLERANCE)
+    queries = workloads.from_gram(compressed)
+    best = fast.solve(dm.TotalVariance(queries, neighbours=complement.T @ moves), tol=1e-3)
     values, vectors = np.linalg.eigh(best.mechanism.cost_matrix)
-    kept = values > 8 * size * EPS * values[-1]
+    kept = values > 8 * size * np.finfo(float).eps * values[-1]
     return np.asarray(np.sqrt(values[kept])[:, None] * (complement @ vectors[:, kept]).T)
 
 
-def _strategies(workload: Workload) -> list[Array]:
+def _strategies(workload: dm.Workload) -> list[Array]:
     size = workload.shape[1]
     gram = workload.gram()
     means = gram.mean(axis=1)
     centred = gram - means[:, None] - means + means.mean()
-    strategies = [np.eye(size), linalg.to_dense(designs.haar_matrix(size)), identity_and_sums(centred, SEED)]
-    strategies += [linalg.to_dense(interval_tree(size, branching).matrix) for branching in BRANCHINGS]
+    strategies = [np.eye(size), designs.haar_matrix(size).toarray(), identity_and_sums(centred, rng=0)]
+    strategies += [interval_tree(size, branching).matrix.toarray() for branching in BRANCHINGS]
     if workload.domain is not None:
         strategies.append(designs.fourier_matrix(workload.domain, workload))
     return strategies

@@ -10,23 +10,34 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+import dualmech as dm
 from dualmech import validate, workloads
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry import local
-from dualmech.geometry.local import as_epsilon
-from dualmech.linalg import EPS
-from dualmech.mechanisms.local import NORMALISED_VARIANCE, LocalMechanism
+from dualmech.studies.rivals.plain import checked
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
+
+ALPHA = 0.01  # variance of a query over the squared number of users, for which users are counted
 
 UNSEEN = 1e-12
 """Part of a workload's squares that a mechanism does not tell, relative, up to which it counts as rounding."""
+
+
+def as_epsilon(epsilon: float) -> float:
+    value = validate.positive_number(epsilon=epsilon)
+    if not 1e-6 <= value <= 100:
+        raise InvalidInputError(f"epsilon must be from 1e-06 to 100, got {value:g}")
+    return value
+
+
+def patterns(sets: npt.ArrayLike, epsilon: float) -> Array:
+    """Return ``(1 + c 1_S) / (n + c |S|)`` of sets S of user types, one a row (s, n), ``c = e^ε - 1``."""
+    rows = 1 + math.expm1(epsilon) * np.asarray(sets, dtype=np.float64)
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
 
 class LocalRival(ABC):
@@ -44,53 +55,28 @@ class LocalRival(ABC):
     epsilon: float
 
     @abstractmethod
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return ``T_u`` (n,): total variance over all queries that one user of each type adds."""
 
-    @abstractmethod
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> Any:
-        """Draw the report of one user of a type, for study: whoever knows the seed knows the user."""
-
-    @abstractmethod
-    def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw an estimate of the data vector (n,) from ``x_u`` users of each type, for study.
-
-        A workload's answers are its product with it, unbiased and of variance ``Σ_u x_u T_u`` in total, provided that
-        the mechanism can answer it.
-        """
-
-    def objective(self, workload: Workload) -> float:
+    def objective(self, workload: dm.Workload) -> float:
         """Return ``L = Σ_u T_u + ‖W‖_F²``, the objective of `dualmech.LocalStrategy` on average."""
         return float(self.user_variances(workload).sum() + np.trace(self._gram_of(workload)))
 
-    def sample_complexity(
-        self, workload: Workload, alpha: float = NORMALISED_VARIANCE, average: bool = False, queries: int | None = None
-    ) -> float:
+    def sample_complexity(self, workload: dm.Workload, alpha: float = ALPHA, queries: int | None = None) -> float:
         """Return how many users bring the variance of a query, divided by their number squared, to α.
 
         ``max_u T_u / (p α)``, p the number of `queries`, by default of the workload's rows (definition 5.2 and
-        corollary 5.4 of the paper); with `average` the mean over the user types instead.
+        corollary 5.4 of the paper).
         """
-        count = check_workload(workload).shape[0] if queries is None else validate.size(queries=queries)
-        variances = self.user_variances(workload)
-        spread = variances.mean() if average else variances.max()
-        return float(spread / (count * validate.positive_number(alpha=alpha)))
+        count = checked(workload).shape[0] if queries is None else validate.size(queries=queries)
+        return float(self.user_variances(workload).max() / (count * validate.positive_number(alpha=alpha)))
 
-    def _gram_of(self, workload: Workload) -> Array:
-        if check_workload(workload).shape[1] != self.user_types:
+    def _gram_of(self, workload: dm.Workload) -> Array:
+        if checked(workload).shape[1] != self.user_types:
             raise InvalidInputError(
                 f"workload must have {self.user_types} cells, one per user type, got {workload.shape[1]}"
             )
         return workload.gram()
-
-    def _counts(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        data = validate.finite(1, x=x)
-        if len(data) != self.user_types or np.any(data < 0) or np.any(data != np.round(data)):
-            raise InvalidInputError(f"x must hold {self.user_types} whole numbers of users, none negative")
-        return data.astype(np.int64)
-
-    def _type(self, user: int) -> int:
-        return validate.index(self.user_types, user=user)
 
 
 class FactorisedRival(LocalRival):
@@ -112,7 +98,7 @@ class FactorisedRival(LocalRival):
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw ``Σ p_o`` (n,) over the reports of ``x_u`` users of each type; its expectation is ``G x``."""
 
-    def user_variances(self, workload: Workload) -> Array:
+    def user_variances(self, workload: dm.Workload) -> Array:
         """Return ``T_u = Σ_o Q_ou ‖W G⁺ p_o‖² - ‖W_u‖²`` (n,), variance with the best reconstruction."""
         gram = self._gram_of(workload)
         inverse, unseen = self._inverse()
@@ -122,14 +108,20 @@ class FactorisedRival(LocalRival):
         return np.asarray(self.second_moments((form + form.T) / 2) - np.diag(gram))
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
-        """Draw ``G⁺ Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
+        """Draw an estimate of the data vector, ``G⁺ Σ p_o`` (n,) over the reports of ``x_u`` users of each type."""
         return np.asarray(self._inverse()[0] @ self.evidence(x, rng))
+
+    def _counts(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        data = validate.finite(1, x=x)
+        if len(data) != self.user_types or np.any(data < 0) or np.any(data != np.round(data)):
+            raise InvalidInputError(f"x must hold {self.user_types} whole numbers of users, none negative")
+        return data.astype(np.int64)
 
     def _inverse(self) -> tuple[Array, Array]:
         """Return G⁺, and orthonormal rows that span the null space of G."""
         gram = self.gram()
         values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-        kept = values > 8 * self.user_types * EPS * values[-1]
+        kept = values > 8 * self.user_types * np.finfo(float).eps * values[-1]
         seen = vectors[:, kept]
         return (seen / values[kept]) @ seen.T, vectors[:, ~kept].T
 
@@ -152,12 +144,12 @@ class MatrixRival(FactorisedRival):
     def __init__(self, strategy: npt.ArrayLike, epsilon: float) -> None:
         array = validate.finite(2, strategy=strategy)
         # The mean over all users can be told from any report, so this checks the strategy alone.
-        total = Workload(np.ones((1, array.shape[1])))
-        self.strategy: Array = LocalMechanism(array, epsilon, total).strategy
+        total = dm.Workload(np.ones((1, array.shape[1])))
+        self.strategy: Array = dm.LocalMechanism(array, epsilon, total).strategy
         self.user_types, self.epsilon = array.shape[1], as_epsilon(epsilon)
 
-    def mechanism(self, workload: Workload) -> LocalMechanism:
-        return LocalMechanism(self.strategy, self.epsilon, workload)
+    def mechanism(self, workload: dm.Workload) -> dm.LocalMechanism:
+        return dm.LocalMechanism(self.strategy, self.epsilon, workload)
 
     def gram(self) -> Array:
         return np.asarray(self.strategy.T @ self._rows())
@@ -165,10 +157,6 @@ class MatrixRival(FactorisedRival):
     def second_moments(self, form: Array) -> Array:
         rows = self._rows()
         return np.asarray(self.strategy.T @ np.einsum("ou,ou->o", rows @ form, rows))
-
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> int:
-        column = self.strategy[:, self._type(user)]
-        return int(validate.generator(rng=rng).choice(len(column), p=column / column.sum()))
 
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         generator, rows = validate.generator(rng=rng), self._rows()
@@ -185,7 +173,6 @@ class MatrixRival(FactorisedRival):
 
 
 # Fixed mechanisms of few outputs: randomised response, Hadamard response, and one Fourier coefficient per user.
-
 
 MAX_ATTRIBUTES = 12
 """Largest number of binary attributes whose coefficients are written out, for 2^12 user types."""
@@ -206,7 +193,7 @@ def randomised_response(user_types: int, epsilon: float) -> MatrixRival:
     (np.float64(21.0), 21.0)
     """
     size = validate.size(user_types=user_types)
-    return MatrixRival(local.rows(np.eye(size, dtype=bool), as_epsilon(epsilon)), epsilon)
+    return MatrixRival(patterns(np.eye(size, dtype=bool), as_epsilon(epsilon)), epsilon)
 
 
 def hadamard_response(user_types: int, epsilon: float, blocks: int | None = None) -> MatrixRival:
@@ -269,7 +256,6 @@ def fourier_response(attributes: int, epsilon: float, order: int | None = None) 
 
 # The hierarchical mechanism of local privacy: every user reports their node of one level of a tree.
 
-
 Oracle = Callable[[int, float], FactorisedRival]
 """Makes a mechanism to report one of several nodes at ε, such as `hadamard_response` or `subset_selection`."""
 
@@ -288,8 +274,8 @@ class MixedRival(FactorisedRival):
     >>> halves = rivals.MixedRival(
     ...     [rivals.subset_selection(4, 1.0), rivals.subset_selection(2, 1.0)], [[0, 1, 2, 3], [0, 0, 1, 1]]
     ... )
-    >>> halves.respond(3, rng=0)
-    (1, array([False,  True]))
+    >>> halves.user_variances(dm.workloads.identity(4)).round(4)
+    array([11.9705, 11.9705, 11.9705, 11.9705])
     """
 
     def __init__(self, parts: Sequence[FactorisedRival], groups: Sequence[npt.ArrayLike]) -> None:
@@ -322,12 +308,6 @@ class MixedRival(FactorisedRival):
             sums = (np.arange(part.user_types)[:, None] == group) * (part.user_types / self.user_types)
             total += part.second_moments(sums @ form @ sums.T)[group]
         return np.asarray(total / len(self.parts))
-
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> tuple[int, object]:
-        """Draw which part one user of a type takes, and what they report there, for study."""
-        chosen, generator = self._type(user), validate.generator(rng=rng)
-        index = int(generator.integers(len(self.parts)))
-        return index, self.parts[index].respond(int(self.groups[index][chosen]), generator)
 
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         counts, generator = self._counts(x), validate.generator(rng=rng)

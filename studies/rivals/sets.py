@@ -1,4 +1,4 @@
-"""Fixed mechanisms whose reports are sets of user types: subset selection, RAPPOR, unary encoding, randomised response.
+"""Fixed mechanisms whose reports are sets of user types: subset selection and RAPPOR.
 
 All treat user types equally: every set S of one size is reported with the probability ``w_S p_S(u)``, ``p_S`` being the
 extremal pattern ``(1 + c 1_S) / (n + c |S|)``, ``c = e^ε - 1``. So ``G = 11'/n + g Π``, Π the projector off the ones,
@@ -15,12 +15,8 @@ import numpy.typing as npt
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
-from dualmech.geometry import local
-from dualmech.geometry.local import as_epsilon
-from dualmech.mechanisms.local import LocalMechanism
-from dualmech.studies.rivals.responses import FactorisedRival, MatrixRival
+from dualmech.studies.rivals.responses import FactorisedRival, MatrixRival, as_epsilon, patterns
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
 
 MAX_OUTPUTS = 2**14  # largest number of sets that `SetRival.with_listed_sets` writes out
 CHUNK = 2**21  # random numbers that are drawn at a time
@@ -36,8 +32,8 @@ class SetRival(FactorisedRival):
     >>> import dualmech as dm
     >>> from dualmech.studies import rivals
     >>> pairs = rivals.SetRival(4, 1.0, [0, 0, 1, 0, 0])
-    >>> round(pairs.objective(dm.workloads.identity(4)), 4), pairs.respond(3, rng=0)
-    (43.1442, array([False,  True, False,  True]))
+    >>> round(pairs.objective(dm.workloads.identity(4)), 4)
+    43.1442
     """
 
     def __init__(self, user_types: int, epsilon: float, sizes: npt.ArrayLike) -> None:
@@ -53,7 +49,7 @@ class SetRival(FactorisedRival):
     @property
     def spread(self) -> float:
         """g, the eigenvalue of G on everything but the ones."""
-        n, excess = self.user_types, local.gain(self.epsilon)
+        n, excess = self.user_types, math.expm1(self.epsilon)
         count = np.arange(n + 1)
         traces = count * (n - count) * (excess / (n + count * excess)) ** 2
         return float(self.sizes @ traces / (n - 1))
@@ -68,7 +64,7 @@ class SetRival(FactorisedRival):
         With ``p_S = 1/n + b Π 1_S``, ``b = c / (n + c |S|)``, the mean over the sets of one size takes the
         probabilities that such a set holds one, two and three given types.
         """
-        n, excess = self.user_types, local.gain(self.epsilon)
+        n, excess = self.user_types, math.expm1(self.epsilon)
         means = form.mean(axis=1)
         slopes = means - means.mean()
         curve = np.diag(form) - 2 * means + means.mean()
@@ -84,17 +80,12 @@ class SetRival(FactorisedRival):
         quadratic = (weight * share**2) @ (total * (one - two)[:, None] + excess * lifted)
         return np.asarray(means.mean() + linear + quadratic)
 
-    def respond(self, user: int, rng: np.random.Generator | int | None = None) -> npt.NDArray[np.bool_]:
-        """Draw the set that one user of a type reports, as its indicator (n,), for study."""
-        generator, chosen = validate.generator(rng=rng), self._type(user)
-        return self._draw(np.full(1, chosen), generator)[0]
-
     def evidence(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         counts, generator = self._counts(x), validate.generator(rng=rng)
         people = np.repeat(np.arange(self.user_types), counts)
         evidence = np.zeros(self.user_types)
         for part in np.array_split(people, max(1, -(-len(people) * self.user_types // CHUNK))):
-            evidence += local.rows(self._draw(part, generator), self.epsilon).sum(axis=0)
+            evidence += patterns(self._draw(part, generator), self.epsilon).sum(axis=0)
         return evidence
 
     def with_listed_sets(self) -> MatrixRival:
@@ -107,12 +98,8 @@ class SetRival(FactorisedRival):
             sets = np.zeros((math.comb(n, size), n), dtype=bool)
             for row, members in zip(sets, itertools.combinations(range(n), size), strict=True):
                 row[list(members)] = True
-            blocks.append(n * self.sizes[size] / len(sets) * local.rows(sets, self.epsilon))
+            blocks.append(n * self.sizes[size] / len(sets) * patterns(sets, self.epsilon))
         return MatrixRival(np.vstack(blocks), self.epsilon)
-
-    def mechanism(self, workload: Workload) -> LocalMechanism:
-        """Return the mechanism with the best reconstruction for a workload, where its sets can be listed."""
-        return self.with_listed_sets().mechanism(workload)
 
     def _draw(self, people: npt.NDArray[np.intp], generator: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Draw the sets of users of given types (s, n): a size, whether the own type is in, and random others."""
@@ -144,7 +131,7 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
     >>> round(rivals.subset_selection(64, 1.0).objective(dm.workloads.identity(64)), 3)
     14618.662
     """
-    n, excess = _at_least_two(user_types), local.gain(as_epsilon(epsilon))
+    n, excess = _at_least_two(user_types), math.expm1(as_epsilon(epsilon))
     if size is None:
         count = np.arange(1, n)
         chosen = 1 + int(np.argmax(count * (n - count) / (n + count * excess) ** 2))
@@ -153,26 +140,6 @@ def subset_selection(user_types: int, epsilon: float, size: int | None = None) -
         if chosen >= n:
             raise InvalidInputError(f"size must be from 1 to {n - 1}, got {chosen}")
     return SetRival(n, epsilon, np.arange(n + 1) == chosen)
-
-
-def unary_encoding(user_types: int, epsilon: float, kept: float = 0.5) -> SetRival:
-    """Report the own type's bit as 1 with a probability p, every other bit with q, ``p (1-q) = e^ε q (1-p)``.
-
-    Source: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency estimation", USENIX
-    Security 2017. They add up bits; the best reconstruction also uses how many bits of a report are 1.
-
-    With `kept`, p, in (0, 1); a half is called optimised unary encoding, ``e^(ε/2) / (1 + e^(ε/2))`` is RAPPOR.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.studies import rivals
-    >>> round(rivals.unary_encoding(64, 1.0).objective(dm.workloads.identity(64)), 3)
-    14915.136
-    """
-    n, growth = _at_least_two(user_types), np.exp(as_epsilon(epsilon))
-    chance = validate.probability(kept=kept)
-    return SetRival(n, epsilon, _sizes(n, 1 - chance, chance / (chance + growth * (1 - chance))))
 
 
 def rappor(user_types: int, epsilon: float) -> SetRival:
@@ -188,26 +155,12 @@ def rappor(user_types: int, epsilon: float) -> SetRival:
     >>> round(rivals.rappor(64, 1.0).objective(dm.workloads.identity(64)), 3)
     15799.151
     """
-    n, flipped = _at_least_two(user_types), 1 / (1 + float(np.exp(as_epsilon(epsilon) / 2)))
-    return SetRival(n, epsilon, _sizes(n, flipped, flipped))
+    # Imported here so that rivals load without it.
+    from scipy.stats import binom
 
-
-def _sizes(user_types: int, missed: float, other: float) -> Array:
-    """Return how likely 0 … n bits are 1, the own one 0 with probability `missed`, each other 1 with `other`."""
-    others = np.pad(binomial(user_types - 1, other), 1)
-    return np.asarray((1 - missed) * others[:-1] + missed * others[1:])
-
-
-def binomial(trials: int, chance: float) -> Array:
-    """Return the probabilities (trials + 1,) of 0, 1, … successes, each success having one in (0, 1).
-
-    They are multiplied up on both sides of the likeliest number, so that nothing cancels or overflows.
-    """
-    successes, mode = np.arange(trials), int((trials + 1) * chance)
-    ratios = (trials - successes) / (successes + 1) * (chance / (1 - chance))
-    below, above = np.cumprod(1 / ratios[:mode][::-1])[::-1], np.cumprod(ratios[mode:])
-    weights = np.concatenate([below, [1.0], above])
-    return np.asarray(weights / weights.sum())
+    n, flipped = _at_least_two(user_types), 1 / (1 + math.exp(as_epsilon(epsilon) / 2))
+    others = np.pad(binom.pmf(np.arange(n), n - 1, flipped), 1)  # the other bits that are 1
+    return SetRival(n, epsilon, (1 - flipped) * others[:-1] + flipped * others[1:])
 
 
 def _at_least_two(user_types: int) -> int:

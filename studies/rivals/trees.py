@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualmech import validate
+import dualmech as dm
+from dualmech import designs, validate
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.designs import domain_of, level_widths, levels
+from dualmech.studies.rivals.plain import checked
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload, check_workload
-from dualmech.workloads.domain import Domain
-from dualmech.workloads.tabulations import DomainLike
 
 Index = npt.NDArray[np.intp]
 
@@ -79,7 +77,7 @@ class IntervalTree:
         """Number of sums that count each cell (d,); the largest is the squared cost of unit noise."""
         return np.asarray(1 + np.bincount(_members(self.first, self.stop)[0], minlength=self.cells))
 
-    def variances(self, workload: Workload, cost: float = 1.0) -> Array:
+    def variances(self, workload: dm.Workload, cost: float = 1.0) -> Array:
         """Return the variance of each answer to a workload (m,) at a squared privacy cost."""
         matrix, spent = self._check_cells(workload).matrix, validate.positive_number(cost=cost)
         terms, shrinkage = self._terms()
@@ -87,9 +85,9 @@ class IntervalTree:
         gained = (reach * reach) @ shrinkage
         return np.asarray(squares.sum(axis=1)).ravel() * self._unit(spent) - gained * self._unit(spent)
 
-    def mechanism(self, cost: float) -> LinearGaussianMechanism:
+    def mechanism(self, cost: float) -> dm.LinearGaussianMechanism:
         """Return the mechanism that spends a squared privacy cost on the tree, as noise on the cells."""
-        return LinearGaussianMechanism(np.eye(self.cells), self.covariance(validate.positive_number(cost=cost)))
+        return dm.LinearGaussianMechanism(np.eye(self.cells), self.covariance(validate.positive_number(cost=cost)))
 
     def covariance(self, cost: float) -> Array:
         """Return the covariance of the cells' estimate (d, d) at a squared privacy cost."""
@@ -103,8 +101,8 @@ class IntervalTree:
     def _unit(self, cost: float) -> float:
         return float(self.levels.max()) / cost
 
-    def _check_cells(self, workload: Workload) -> Workload:
-        if check_workload(workload).shape[1] != self.cells:
+    def _check_cells(self, workload: dm.Workload) -> dm.Workload:
+        if checked(workload).shape[1] != self.cells:
             raise InvalidInputError(f"workload must have {self.cells} cells, as the tree, got {workload.shape[1]}")
         return workload
 
@@ -134,13 +132,11 @@ def _ends(cells: int, intervals: Iterable[tuple[int, int]]) -> tuple[Index, Inde
         raise InvalidInputError(
             f"intervals must be non-empty and lie within 0 and {cells}, got ({first[bad[0]]}, {stop[bad[0]]})"
         )
-    open_stops: list[int] = []
-    for start, end in sorted(zip(first.tolist(), stop.tolist(), strict=True), key=lambda pair: (pair[0], -pair[1])):
-        while open_stops and open_stops[-1] <= start:
-            open_stops.pop()
-        if open_stops and end > open_stops[-1]:
-            raise InvalidInputError(f"intervals must be nested or disjoint, ({start}, {end}) crosses another")
-        open_stops.append(end)
+    # Rows cross columns that they enter from the left.
+    crossing = (first[:, None] < first) & (first < stop[:, None]) & (stop[:, None] < stop)
+    if crossing.any():
+        one, _ = np.argwhere(crossing)[0]
+        raise InvalidInputError(f"intervals must be nested or disjoint, ({first[one]}, {stop[one]}) crosses another")
     return first, stop
 
 
@@ -151,19 +147,14 @@ def _members(first: Index, stop: Index) -> tuple[Index, Index]:
     return first[owners] + offsets, owners
 
 
-MAX_BRANCHING = 64
-"""`best_branching` tries every factor up to this one, above it the powers of two, and the number of cells."""
-
-
-def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree:
+def interval_tree(cells: int, branching: int) -> IntervalTree:
     """Return the tree of `branching`: intervals of 1, b, b², … cells while shorter than all, then the root.
 
     The last interval of a level is shorter where the numbers do not divide, so the tree exists for any number
     of cells, and every cell is counted once a level.
 
     - `cells`: number of cells d;
-    - `branching`: branching factor b, at least 2; d and more give the cells and their total;
-    - `root`: whether the sum of all cells is a node.
+    - `branching`: branching factor b, at least 2; d and more give the cells and their total.
 
     Examples
     --------
@@ -172,7 +163,7 @@ def interval_tree(cells: int, branching: int, root: bool = True) -> IntervalTree
     >>> [(int(a), int(b)) for a, b in zip(tree.first, tree.stop) if b - a > 4]
     [(0, 16), (0, 20)]
     """
-    return IntervalTree.of_widths(cells, level_widths(cells, branching, root))
+    return IntervalTree.of_widths(cells, designs.level_widths(cells, branching))
 
 
 def square_root_tree(cells: int) -> IntervalTree:
@@ -182,7 +173,7 @@ def square_root_tree(cells: int) -> IntervalTree:
     counted by themselves and the root only. The ratio of its largest variance to that of input perturbation
     does not depend on the optimum; the paper prints this ratio in Tables 4 and 8 to 11, and in most rows of Tables 5 to
     7. (There, Table 7 at d = 64 and 128 fits the cells and their total, Tables 5 and 6 at d = 128 fit intervals of
-    four.) It is not the best branching: see `best_branching`.
+    four.)
 
     Examples
     --------
@@ -197,99 +188,15 @@ def square_root_tree(cells: int) -> IntervalTree:
     return IntervalTree(count, [(side * i, side * (i + 1)) for i in range(side)] + [(0, count)])
 
 
-def best_branching(
-    workload: Workload, targets: npt.ArrayLike = 1.0, root: bool = True, among: Sequence[int] | None = None
-) -> int:
-    """Return the branching factor whose tree has the least largest variance, in units of the targets.
-
-    Parameters
-    ----------
-    targets : float or (m,) array
-        Variance targets c > 0; the ratios ``variance_j / c_j`` are compared at equal privacy cost.
-    root : bool
-        Whether the trees have the sum of all cells as a node.
-    among : sequence of ints, optional
-        Factors to try, each at least 2; by default 2, 3, …, 64, 128, 256, … up to d, and d. The
-        smallest wins a tie.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.studies import rivals
-    >>> rivals.best_branching(dm.workloads.all_range(64))
-    3
-    """
-    queries, cells = check_workload(workload).shape
-    goals = validate.per_item(queries, targets=targets)
-    factors = _candidates(cells) if among is None else sorted(among)
-    if not factors:
-        raise InvalidInputError("among must hold at least one branching factor, got none")
-    ratios = [(interval_tree(cells, b, root).variances(workload) / goals).max() for b in factors]
-    return factors[int(np.argmin(ratios))]
-
-
-def hierarchical(
-    workload: Workload,
-    cost: float,
-    branching: int | None = None,
-    targets: npt.ArrayLike = 1.0,
-    tree: IntervalTree | None = None,
-) -> LinearGaussianMechanism:
-    """Add equal noise to a tree of interval sums over the cells in their order, and use it consistently ("HM").
-
-    The cells get the least-squares estimate: ``Σ = (levels / cost) (T' T)⁻¹``, where a cell is counted by at
-    most `levels` nodes.
-
-    - `branching`: factor of `interval_tree`, root included; by default the factor of `best_branching`;
-    - `targets`: variance targets for the choice of the best factor; nothing else depends on them;
-    - `tree`: another tree, in place of a branching: `square_root_tree` for the tree of FFU's experiments.
-
-    Hay, Rastogi, Miklau and Suciu, PVLDB 3(1), 2010; Qardaji, Yang and Li, "Understanding hierarchical methods for
-    differentially private histograms", PVLDB 6(14), 2013. FFU, section 7 (see `input_perturbation`).
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech.studies import rivals
-    >>> workload = dm.workloads.all_range(64)
-    >>> ratios = [
-    ...     rivals.hierarchical(workload, cost=1).variances(workload).max(),
-    ...     rivals.hierarchical(workload, cost=1, branching=2).variances(workload).max(),
-    ...     rivals.input_perturbation(workload, cost=1).variances(workload).max(),
-    ... ]
-    >>> [round(float(ratio), 2) for ratio in ratios]
-    [14.99, 15.1, 64.0]
-    """
-    cells, spent = check_workload(workload).shape[1], validate.positive_number(cost=cost)
-    if tree is None:
-        chosen = best_branching(workload, targets) if branching is None else branching
-        return interval_tree(cells, chosen).mechanism(spent)
-    if branching is not None:
-        raise InvalidInputError("hierarchical takes a branching or a tree, got both")
-    if validate.instance(IntervalTree, tree=tree).cells != cells:
-        raise InvalidInputError(f"tree must have {cells} cells, as the workload, got {tree.cells}")
-    return tree.mechanism(spent)
-
-
-def _candidates(cells: int) -> list[int]:
-    largest = max(cells, 2)
-    powers = [2**power for power in range(largest.bit_length()) if 2**power > MAX_BRANCHING]
-    return sorted({b for b in [*range(2, MAX_BRANCHING + 1), *powers, largest] if b <= largest})
-
-
 # Strategies over several attributes as Kronecker products of strategies over one: trees of intervals.
 
 
-def hierarchical_product(
-    workload: Workload, cost: float, domain: int | DomainLike | None = None, branching: int = 2
-) -> LinearGaussianMechanism:
+def hierarchical_product(workload: dm.Workload, cost: float, domain: Any = None) -> dm.LinearGaussianMechanism:
     """Add equal noise to every product of tree nodes, and use the sums consistently ("Hierarchical").
 
     With X_i the cost matrix of one attribute's tree, the cost matrix of the product is ``⊗ X_i``. So the covariance of
     the cells' estimate is the Kronecker product of the trees' own covariances, and its cost the product of their costs.
-    Over one attribute this is `hierarchical`.
 
-    With `branching`, branching factor of every tree, at least 2.
     Li and Miklau, PVLDB 5(6), 2012 ("EIG"), section 5, take binary trees with their root, adapted to several dimensions
     "in a manner analogous to" the wavelet's: a product in every dimension, not the nodes of one tree that halves all
     dimensions together (a quad-tree).
@@ -302,17 +209,15 @@ def hierarchical_product(
     >>> round(float(rivals.hierarchical_product(workload, cost=1).variances(workload).sum()), 2)
     435.02
     """
-    attributes = domain_of(workload, domain)
-    return product_mechanism(attributes, lambda size: interval_tree(size, branching), cost)
+    return _product(designs.domain_of(workload, domain), lambda size: interval_tree(size, 2), cost)
 
 
-def product_mechanism(domain: Domain, tree: Callable[[int], IntervalTree], cost: float) -> LinearGaussianMechanism:
-    """Return the mechanism of a product of trees at a squared privacy cost, as noise on the cells."""
+def _product(domain: dm.Domain, tree: Callable[[int], IntervalTree], cost: float) -> dm.LinearGaussianMechanism:
     spent = validate.positive_number(cost=cost)
     covariance: Array = np.ones((1, 1))
     for size in domain.shape:
         covariance = np.asarray(np.kron(covariance, tree(size).covariance(1.0)), dtype=np.float64)
-    return LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
+    return dm.LinearGaussianMechanism(np.eye(domain.cells), covariance / spent)
 
 
 # The Haar wavelet, over one attribute and over several.
@@ -333,10 +238,10 @@ def haar_tree(cells: int) -> IntervalTree:
     0
     """
     count = validate.size(cells=cells)
-    return IntervalTree.of_widths(count, [2**level for level in range(levels(count))])
+    return IntervalTree.of_widths(count, [2**level for level in range(designs.levels(count))])
 
 
-def wavelet(workload: Workload, cost: float, domain: int | DomainLike | None = None) -> LinearGaussianMechanism:
+def wavelet(workload: dm.Workload, cost: float, domain: Any = None) -> dm.LinearGaussianMechanism:
     """Add equal noise to every row of `haar_matrix`, and use the answers consistently ("Wavelet").
 
     Over d cells, a power of two, a cell has the variance ``(1 + log₂ d) (1/3 + 2/(3 d²)) / cost``, and the total
@@ -351,4 +256,4 @@ def wavelet(workload: Workload, cost: float, domain: int | DomainLike | None = N
     >>> rivals.wavelet(workload, cost=1).variances(workload)[-2:]
     array([1.375, 4.   ])
     """
-    return product_mechanism(domain_of(workload, domain), haar_tree, cost)
+    return _product(designs.domain_of(workload, domain), haar_tree, cost)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dualmech.command.answers import MEANINGS
 from dualmech.command.main import app
-from dualmech.crosscheck.printing import TextTable, format_line
+from dualmech.crosscheck.printing import TextTable, table_of_lines
 from dualmech.studies.papers import sheets
 
 words = st.text(st.sampled_from("abcxyz0189[]/.,% "), min_size=1, max_size=24).filter(str.strip)
@@ -73,11 +73,12 @@ def test_an_answer_shows_all_it_has_at_any_width(columns: str) -> None:
     assert "group: voting-age" not in result.output, "never row by row"
 
 
-def test_a_line_of_numbers_goes_on_below_itself() -> None:
-    columns = [f"c{number}" for number in range(5)]
-    numbers = dict(zip(columns, "12345", strict=True))
-    assert format_line("name", numbers, columns, 6, 4, 26) == "name     1   2   3   4   5"
-    assert format_line("name", numbers, columns, 6, 4, 18) == "name     1   2   3\n         4   5"
+def test_lines_of_numbers_stand_below_their_columns() -> None:
+    lines = {"printed": {"c0": "1", "c2": "3"}, "computed": {"c1": "2.5"}}
+    heading, _, printed, computed = shown(table_of_lines("t", ["c0", "c1", "c2"], lines), 60)[2:6]
+    places = {name: heading.index(name) + 2 for name in ("c0", "c1", "c2")}
+    assert [printed[places["c0"] - 1], printed[places["c2"] - 1]] == ["1", "3"]
+    assert computed[: places["c1"]].endswith("2.5") and "printed" in printed
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_line_of_numbers_goes_on_below_itself() -> None:
 )
 def test_numbers_of_a_paper_are_headed_so(name: str) -> None:
     sheet = sheets.SHEETS[name]
-    row = sheet.tasks(True)[0]()
+    row = next(next(sheets.compute({name: sheet.tasks(True)[:1]})))
     for width in (120, 79):
         out = Console(file=io.StringIO(), width=width, highlight=False, soft_wrap=True)
         sheet.show(out, name, iter([row]))

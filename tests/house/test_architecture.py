@@ -102,6 +102,50 @@ def test_every_module_imports_only_what_its_folder_may() -> None:
     assert not strays
 
 
+SHOWING = {f"dualmech.crosscheck.{name}" for name in ("sheet", "printing", "processes", "instances", "table2")}
+"""What exists for sheets: their form, the parts of reports, workers, printed numbers, and the first paper's table."""
+
+NOT_PUBLIC = {
+    "dualmech.validate": "rivals and sweeps refuse arguments as the library does",
+    "dualmech.watching": "runners collect answers, and leave warnings to the rows",
+    "dualmech.files.csv": "tables from files, and to pandas",
+    "dualmech.crosscheck.collection": "problems whose optima are proven, for the sheets of backends",
+    "dualmech.crosscheck.library": "the same",
+    "dualmech.crosscheck.sdpa": "programs as files, for the same sheets",
+    "dualmech.reference.conic": "such a file as a program",
+}
+"""What studies import though users do not, with the reason."""
+
+
+def public_modules() -> set[str]:
+    """Return the modules that the package offers."""
+    stub = (ROOT / "core" / "__init__.pyi").read_text(encoding="utf-8")
+    offered = re.findall(r"^from (\.[\w.]*) import (\w+) as", stub, re.MULTILINE)
+    names = {f"dualmech{place.rstrip('.')}.{name}" for place, name in offered}
+    return {"dualmech"} | names & {module_name(path) for path in SOURCES}
+
+
+def test_studies_are_written_against_public_names() -> None:
+    allowed = public_modules() | SHOWING | {*NOT_PUBLIC}
+    known = {module_name(path) for path in SOURCES}
+    strays, used = [], set()
+    for path in (ROOT / "studies").rglob("*.py"):
+        for node in nodes(path):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dualmech"):
+                continue
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                module = whole if whole in known and node.module != "dualmech" else str(node.module)
+                offered = hasattr(dualmech, alias.name) or whole in allowed
+                used |= {module, whole}
+                fits = offered if module == "dualmech" else module in allowed or module.startswith("dualmech.studies")
+                fits |= any(module.startswith(f"{each}.") for each in SHOWING)
+                if not fits or alias.name.startswith("_"):
+                    strays.append(f"{module_name(path)}: {whole}")
+    assert not strays
+    assert {*NOT_PUBLIC} <= used
+
+
 def test_every_module_and_function_stays_readable() -> None:
     long = []
     for path in SOURCES:

@@ -16,22 +16,16 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 
 import numpy as np
+from rich.console import Console
 
-from dualmech import fast, files, reference, validate
-from dualmech.adaptive.chain import Chain
-from dualmech.crosscheck.agreement import TOLERANCES, Agreement, compare
+import dualmech as dm
+from dualmech import crosscheck, fast, files, reference, validate
 from dualmech.crosscheck.instances import common as instances
-from dualmech.crosscheck.instances.common import CHOICES, SAVED, TABLE_7, Choice
-from dualmech.crosscheck.printing import Interval, is_rounding, rounded_from, with_allowance
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.instances.common import CHOICES, CMN, SAVED, TABLE_7, Choice
+from dualmech.crosscheck.printing import Interval, is_rounding, print_lines, rounded_from, with_allowance, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, drawn, one_table
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.solution import Solution
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 # Populations to decide on: blocks of counts, drawn from a seed, or read from a file.
 #
@@ -47,7 +41,6 @@ from dualmech.workloads.base import Workload
 # Sizes are like those of the paper's kinds of blocks; spreads and concentrations were moved by hand, in a few steps,
 # until exact counts led to the choices about as often as the paper prints, and head counts of tracts said about as
 # little of them. So these are no findings; the accuracy of decisions from noisy answers was not an aim.
-
 
 BLOCKS, SEED = 10_000, 0
 
@@ -159,6 +152,7 @@ def _matrix(path: str) -> Array:
 #   matrix): that costs at least the mean of its privacy profile, so nothing is gained where the profile is even;
 # - the primary analysis, on which alone the decision rests (section 6.1).
 
+TOLERANCE = 1e-6  # gap to which costs are solved
 
 QUICK_SIZE = 32
 """Number of common queries up to which the CVXPY program takes no more than a second; at 102 it takes a minute."""
@@ -171,17 +165,18 @@ OWN, BASIS, PRIMARY = (
 """The mechanism whose cost a reading of %PLB saved takes."""
 
 
-def held(values: Mapping[str, object], gap: float, certified: bool, layers: Agreement | None, maximal: bool) -> Row:
+def held(
+    values: Mapping[str, object], gap: float, certified: bool, layers: crosscheck.Agreement | None, maximal: bool
+) -> Row:
     """Return a row of certified costs; which reading the paper's number fits does not enter.
 
     - `certified`: whether all were proven to their tolerance;
     - `layers`: whether the CVXPY program has the same common mechanism; None where it was left out;
     - `maximal`: whether the common mechanism was proven maximal.
     """
-    outcome = layers or Agreement.AGREE
-    if outcome is Agreement.AGREE and not (certified and maximal):
-        outcome = Agreement.WIDE
-    return Row.compared({**values, "layers": layers, "maximal": maximal}, gap, outcome)
+    proven = certified and maximal and layers in (None, crosscheck.Agreement.AGREE)
+    sound = layers is not crosscheck.Agreement.DISAGREE
+    return Row({**values, "layers": layers, "maximal": maximal}, gap, proven, sound)
 
 
 def fits(row: Row, reading: str) -> bool:
@@ -212,7 +207,7 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
      'one as good on the primary': 5.192}
     """
     mechanisms = choice.mechanisms
-    problem = CommonMechanism(mechanisms)
+    problem = dm.CommonMechanism(mechanisms)
     solution = fast.solve(problem)
     common = solution.mechanism
     budget = mechanisms[0].squared_privacy_cost
@@ -231,28 +226,27 @@ def solve_saved(choice: Choice, largest: float = QUICK_SIZE) -> Row:
     return held(
         values,
         max(solution.gap, *(answer.gap for answer in answers.values())),
-        all(answer.certificate.certifies(TOLERANCES["fast"]) for answer in (solution, *answers.values())),
+        all(answer.certificate.certifies(TOLERANCE) for answer in (solution, *answers.values())),
         layers(solution) if len(problem.basis) <= largest else None,
         bool(problem.maximality(solution.primal)),
     )
 
 
-def principal_queries(mechanism: LinearGaussianMechanism) -> Workload:
+def principal_queries(mechanism: dm.LinearGaussianMechanism) -> dm.Workload:
     """Return queries that a mechanism answers with independent noise: eigenvectors of its cost (algorithm 2)."""
-    return Workload(np.linalg.eigh(mechanism.cost_matrix)[1].T[-mechanism.rank :])
+    return dm.Workload(np.linalg.eigh(mechanism.cost_matrix)[1].T[-mechanism.rank :])
 
 
-def layers(solution: Solution) -> Agreement:
+def layers(solution: dm.Solution) -> crosscheck.Agreement:
     """Return whether the reference layer's answer to the same problem agrees with the fast layer's."""
     backend = "CLARABEL"
-    with without_warnings():
-        same = reference.solve(solution.problem, backend=backend, tol=TOLERANCES[backend])
-    return compare([solution, same]).outcome
+    same = reference.solve(solution.problem, backend=backend, tol=1e-5)
+    return crosscheck.compare([solution, same]).outcome
 
 
-def least_cost_as_accurate(mechanism: LinearGaussianMechanism, queries: Workload) -> Solution:
+def least_cost_as_accurate(mechanism: dm.LinearGaussianMechanism, queries: dm.Workload) -> dm.Solution:
     """Solve for the least privacy cost at which some queries have the variances that a mechanism gives them."""
-    return fast.solve(FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCES["fast"])
+    return fast.solve(dm.FitnessForUse(queries, mechanism.variances(queries)), tol=TOLERANCE)
 
 
 def savings(quick: bool) -> list[Callable[[], Row]]:
@@ -270,7 +264,7 @@ UNSHARED = ", shared buckets left out"
 """Suffix of a reading that counts only cells which the mechanism about to be left treats otherwise than the chain."""
 
 
-def stages(by_gender: bool) -> tuple[Chain, Row]:
+def stages(by_gender: bool) -> tuple[dm.Chain, Row]:
     """Build the chain, and solve for the shares of the budget that its decisions would cost the alternate approach.
 
     The `costs` are proven intervals, a decision each; 'own' is the squared privacy cost of the chain's knowledge by
@@ -289,7 +283,7 @@ def stages(by_gender: bool) -> tuple[Chain, Row]:
     seconds = time.perf_counter() - begun
     budget = mechanisms[0].squared_privacy_cost
     answers = [
-        least_cost_as_accurate(stage.known, Workload(mechanism.query_matrix))
+        least_cost_as_accurate(stage.known, dm.Workload(mechanism.query_matrix))
         for stage, mechanism in zip(chain.stages, mechanisms[:-1], strict=True)
     ]
     profiles = [stage.known.profile / budget for stage in chain.stages]
@@ -305,8 +299,8 @@ def stages(by_gender: bool) -> tuple[Chain, Row]:
     return chain, held(
         values,
         max(chain.gap, *(answer.gap for answer in answers)),
-        chain.certified and all(answer.certificate.certifies(TOLERANCES["fast"]) for answer in answers),
-        max((layers(stage.solution) for stage in chain.stages), key=list(Agreement).index),
+        chain.certified and all(answer.certificate.certifies(TOLERANCE) for answer in answers),
+        max((layers(stage.solution) for stage in chain.stages), key=list(crosscheck.Agreement).index),
         all(stage.maximality for stage in chain.stages),
     )
 
@@ -358,3 +352,89 @@ def _one_digit_apart(text: str) -> Iterator[str]:
     for place, digit in itertools.product(range(len(text)), "0123456789"):
         if text[place].isdecimal() and text[place] != digit:
             yield text[:place] + digit + text[place + 1 :]
+
+
+# The sheets of the savings and of Table 7.
+
+LEGEND = (
+    "%PLB saved: what it would cost to decide by a mechanism of its own instead, in percent of the privacy loss budget "
+    "(PLB) of the mechanisms to choose from."
+)
+
+
+def _saved(name: str, row: Row) -> str:
+    return f"{_percent(row.readings[name])}{'' if fits(row, name) else ' NO'}"
+
+
+AGREED: Columns = (
+    ("layers agree", lambda row: Row.compared({}, 0.0, row.layers).text("{verdict}") if row.layers else "not asked"),
+    ("maximal", lambda row: yes_or_no(row.maximal)),
+)
+
+SAVINGS: Columns = (
+    ("choice", "{choice}"),
+    ("printed", "{printed}"),
+    *((name, partial(_saved, name)) for name in (OWN, BASIS, PRIMARY)),
+    *AGREED,
+    ("certified", lambda row: "yes" if row.certified else "wide"),
+)
+
+
+def _percent(interval: Interval) -> str:
+    low, high = (f"{end:.4f}" for end in interval)
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _show_census(out: Console, title: str, rows: Iterator[Row]) -> None:
+    for census_row in rows:
+        choices = range(len(census_row.parts[0].costs))
+        columns: Columns = (
+            ("chain", "{name}{mark}"),
+            *((f"decision {place + 1}", partial(_cost, place)) for place in choices),
+            ("shared buckets left out", lambda row: ", ".join(f"{100 * cost:.4f} %" for cost in row.unshared)),
+            *AGREED,
+            ("gap", "{gap:.0e}"),
+            ("seconds", "{seconds:.2g}"),
+        )
+        out.print(drawn(f"{title}: what a decision would cost otherwise, certified", columns, census_row.parts))
+        readings = list(census_row.rows[0].readings)
+        columns = (("ρ", "{rho}"), ("printed", "{printed}"), *((name, partial(_reading, name)) for name in readings))
+        out.print(drawn(f"{title}: %PLB saved from the shares in the same row", columns, census_row.rows))
+        for name in readings:
+            fitting = sum(fits(row, name) for row in census_row.rows)
+            apart = sum(bool(misprint(row, name)) for row in census_row.rows)
+            print_lines(
+                out, f"{name}: {fitting} of {len(census_row.rows)} rows fit, {apart} more would with one digit changed."
+            )
+    print_lines(
+        out, LEGEND, "NO: no shares that round to the printed ones give it; in brackets, a number that they give."
+    )
+
+
+def _cost(place: int, row: Row) -> str:
+    low, high = row.costs[place]
+    return _percent((100 * low, 100 * high))
+
+
+def _reading(name: str, row: Row) -> str:
+    low, high = row.readings[name]
+    text = f"{low:.3f} to {high:.3f}"
+    if fits(row, name):
+        return text
+    other = misprint(row, name)
+    return f"{text} NO" + (f" ({other})" if other else "")
+
+
+SHEETS = {
+    "saved": Sheet(
+        f"{CMN}, %PLB saved",
+        savings,
+        one_table(
+            SAVINGS,
+            f"{LEGEND}\nNO: the printed number is no rounding of it. A decision looks at the answers to the primary "
+            "analysis alone, so the last of the three is what the alternate approach has to spend.",
+            heading=": percent of the budget, certified",
+        ),
+    ),
+    "census": Sheet(f"{CMN}, Table 7", census, _show_census),
+}

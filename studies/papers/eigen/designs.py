@@ -9,55 +9,41 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import scipy.linalg
+from rich.console import Console
 
-from dualmech import fast, linalg, workloads
-from dualmech.crosscheck.collection import DESIGNS, Shape
-from dualmech.crosscheck.printing import Interval
-from dualmech.crosscheck.sheet import Row
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems import designs, strategies
-from dualmech.problems.variance import TotalVariance
-from dualmech.problems.weighting import QueryWeighting
-from dualmech.solution import Solution
+import dualmech as dm
+from dualmech import designs, fast, strategies, workloads
+from dualmech.crosscheck.printing import Interval, table, yes_or_no
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table, table_each
 from dualmech.studies import rivals
-from dualmech.studies.papers.eigen.instances import (
-    CELLS,
-    DATACUBE,
-    DESIGN_TOLERANCE,
-    OPTIMUM_TOLERANCE,
-    SEED,
-    WAVELET,
-    all_ranges,
-    prefixes,
-    root_errors,
-    shape_text,
-)
+from dualmech.studies.papers.eigen import instances as eig
 from dualmech.validate import Array, Matrix
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 EIGEN_QUERIES = "eigen-queries"
 
-MORE_DESIGNS: dict[str, Callable[[Workload, Shape], Array]] = {
+Design = Callable[[dm.Workload, eig.Shape], Array]
+
+DESIGNS: dict[str, Design] = {
+    EIGEN_QUERIES: lambda workload, shape: designs.eigen_queries(workload),
+    eig.WAVELET: lambda workload, shape: rivals.haar_matrix(shape).toarray(),
+    eig.FOURIER: lambda workload, shape: rivals.fourier_matrix(shape),
+    eig.IDENTITY: lambda workload, shape: np.eye(math.prod(shape)),
+}
+
+MORE_DESIGNS: dict[str, Design] = {
     "tree": lambda workload, shape: rivals.hierarchical_matrix(shape).toarray(),
     "queries": lambda workload, shape: workload.dense(),
     "root": lambda workload, shape: prefix_root(math.prod(shape)),
 }
 """Candidates for prefixes besides: a binary tree, the prefixes themselves, and their square root."""
 
-COMPLETE = 1e-6
-"""Slack of a squared column norm, relative to the largest, that is left as it is: hardly more than a solver leaves."""
 
-CLEAR = 1e-4
-"""Least diagonal entry of the Cholesky factor of a cost matrix of unit diagonal at which errors are read off it."""
-
-
-def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool = False) -> Row:
+def compare(name: str, build: Callable[[], dm.Workload], shape: eig.Shape, every: bool = False) -> Row:
     """Weigh each design's queries for a workload by Program 1; `every` adds `MORE_DESIGNS`.
 
     Of each design, 'program' is the root of the optimum of Program 1, proven from both sides (the error of the
@@ -65,50 +51,42 @@ def compare(name: str, build: Callable[[], Workload], shape: Shape, every: bool 
     columns completed.
     """
     workload = build()
-    with without_warnings():
-        best = fast.solve(TotalVariance(workload), tol=OPTIMUM_TOLERANCE)
-        interval = best.certificate.interval
-        makers = DESIGNS | (MORE_DESIGNS if every else {})
-        entries = tuple(
-            _weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items()
-        )
+    best = fast.solve(dm.TotalVariance(workload), tol=eig.OPTIMUM_TOLERANCE)
+    interval = best.certificate.interval
+    makers = DESIGNS | (MORE_DESIGNS if every else {})
+    entries = tuple(_weigh_design(design, workload, make(workload, shape), interval) for design, make in makers.items())
     named = {
         "eigen_queries": next(entry for entry in entries if entry.name == EIGEN_QUERIES),
         "best": min(entries, key=lambda entry: entry.completed),
     }
-    return Row({"name": name, **named}, best.gap, best.gap <= OPTIMUM_TOLERANCE, parts=entries)
+    return Row({"name": name, **named}, best.gap, best.gap <= eig.OPTIMUM_TOLERANCE, parts=entries)
 
 
-def _weigh_design(name: str, workload: Workload, design: Array, optimum: Interval) -> Row:
-    answer = fast.solve(QueryWeighting(workload, design), tol=DESIGN_TOLERANCE)
-    program = root_errors(answer.certificate.interval, optimum)
-    return Row(
-        {"name": name, "program": program, "completed": completed_error(answer, optimum)},
-        certified=answer.certificate.certifies(DESIGN_TOLERANCE),
-    )
+def _weigh_design(name: str, workload: dm.Workload, design: Array, optimum: Interval) -> Row:
+    answer = fast.solve(dm.QueryWeighting(workload, design), tol=eig.DESIGN_TOLERANCE)
+    program = eig.root_errors(answer.certificate.interval, optimum)
+    values = {"name": name, "program": program, "completed": eig.root_errors((completed_total(answer),) * 2, optimum)}
+    return Row(values, certified=answer.certificate.certifies(eig.DESIGN_TOLERANCE))
 
 
-def completed_error(answer: Solution, optimum: Interval) -> Interval:
-    """Return the root error of weighted design queries, columns completed, over a proven optimum of total variance."""
-    total = completed_total(answer)
-    return root_errors((total, total), optimum)
-
-
-def completed_total(answer: Solution) -> float:
+def completed_total(answer: dm.Solution) -> float:
     """Return the total variance of weighted design queries, columns completed, at squared cost 1.
 
     To complete the columns of A is to raise the diagonal of ``A'A`` to its largest entry. With a Cholesky factor R
     of the result, ``tr(W (A'A)⁻¹ W') = ‖R'⁻¹ W'‖²``, which takes a quarter of the time of least squares
     (`strategies.total_variance`); these take its place where the factor would lose digits.
     """
-    workload: Workload = answer.problem.workload
+    workload: dm.Workload = answer.problem.workload
     strategy = answer.problem.strategy(answer.primal)
     cost = strategy.T @ strategy
     largest = np.diagonal(cost).max()
     slack = 1 - np.diagonal(cost) / largest
-    slack[slack < COMPLETE] = 0.0
-    factor = linalg.cholesky(cost / largest + np.diag(slack))
-    if factor is None or np.diagonal(factor).min() < CLEAR:
+    slack[slack < 1e-6] = 0.0  # hardly more than a solver leaves
+    try:
+        factor = np.linalg.cholesky(cost / largest + np.diag(slack)).T
+    except np.linalg.LinAlgError:
+        factor = np.zeros((1, 1))
+    if np.diagonal(factor).min() < 1e-4:  # the factor is of a matrix of unit diagonal
         cells = np.diag(np.sqrt(largest * slack))[slack > 0]
         return strategies.total_variance(np.vstack([strategy[np.any(strategy, axis=1)], cells]), workload)
     half = scipy.linalg.solve_triangular(factor, workload.dense().T, trans="T", check_finite=False)
@@ -119,11 +97,12 @@ def comparisons(quick: bool) -> list[Callable[[], Row]]:
     cells = 128 if quick else 1024
     shape = (4, 4, 8) if quick else (8, 8, 16)
     ranges, tables = partial(ranges_design, cells), partial(two_way_marginals, shape)
+    named = f"2-way marginals, {eig.shape_text(shape)}"
     return [
         partial(compare, f"all ranges, {cells}", ranges, (cells,)),
         partial(compare, f"all ranges, {cells}, permuted", partial(_permuted_workload, ranges), (cells,)),
-        partial(compare, f"2-way marginals, {shape_text(shape)}", tables, shape),
-        partial(compare, f"2-way marginals, {shape_text(shape)}, permuted", partial(_permuted_workload, tables), shape),
+        partial(compare, named, tables, shape),
+        partial(compare, f"{named}, permuted", partial(_permuted_workload, tables), shape),
         partial(compare, f"prefixes, {cells}", partial(workloads.prefix, cells), (cells,), every=True),
     ]
 
@@ -133,16 +112,16 @@ def prefix_root(cells: int) -> Array:
     return np.asarray(np.tril(scipy.linalg.toeplitz(strategies.root_coefficients(cells))))
 
 
-def ranges_design(cells: int) -> Workload:
+def ranges_design(cells: int) -> dm.Workload:
     return workloads.from_gram(workloads.all_range_gram(cells))
 
 
-def two_way_marginals(shape: Shape) -> Workload:
+def two_way_marginals(shape: eig.Shape) -> dm.Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, ways=2), shape)
 
 
-def _permuted_workload(build: Callable[[], Workload]) -> Workload:
-    return workloads.permuted(build(), SEED)
+def _permuted_workload(build: Callable[[], dm.Workload]) -> dm.Workload:
+    return workloads.permuted(build(), eig.SEED)
 
 
 # The effect of completing the columns of the Eigen-Design, by how exactly its Program 1 was solved.
@@ -150,12 +129,11 @@ def _permuted_workload(build: Callable[[], Workload]) -> Workload:
 # Program 1 of EIG knows nothing of the columns that Program 2 completes afterwards. Weights that solve it a little
 # worse can leave more room to complete, and end as the better strategy.
 
-
 TOLERANCES = (1e-2, 1e-5, 3e-6, 1e-7, 1e-9)
 """Gaps to which Program 1 is solved, relative, one after the other."""
 
 
-def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
+def solve_completion(name: str, build: Callable[[], dm.Workload]) -> Row:
     """Weigh the eigen-queries of a workload ever more exactly, and complete the columns each time.
 
     The first weights are those of Theorem 2, ``u_i`` proportional to ``√σ_i``. Errors are over the singular value
@@ -170,35 +148,30 @@ def solve_completion(name: str, build: Callable[[], Workload]) -> Row:
     (True, True)
     """
     workload = build()
-    program = QueryWeighting(workload, designs.eigen_queries(workload))
+    program = dm.QueryWeighting(workload, designs.eigen_queries(workload))
     uniform = np.ones(workload.shape[1])
-    unit = TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
+    unit = dm.TotalVariance(workload, geometry="dense").certify(np.eye(workload.shape[1]), uniform).lower_bound
     weights = program.feasible(np.sqrt(program.costs))
     gap = program.certify(weights, uniform).gap
-    entries = [_completed(math.inf, gap, *_errors(workload, program, weights, unit))]
-    with without_warnings():
-        for tol in TOLERANCES:
-            answer = fast.solve(program, tol=tol)
-            entries.append(_completed(tol, answer.gap, *_errors(workload, program, answer.primal, unit)))
+    entries = [_completed(program, weights, unit, math.inf, gap)]
+    for tol in TOLERANCES:
+        answer = fast.solve(program, tol=tol)
+        entries.append(_completed(program, answer.primal, unit, tol, answer.gap))
     return Row({"name": name}, entries[-1].proven, parts=tuple(entries))
 
 
-def _completed(target: float, proven: float, program: float, completed: float) -> Row:
-    values = {"asked": target, "proven": proven, "program": program, "completed": completed}
-    return Row(values, certified=proven <= target)
-
-
-def _errors(workload: Workload, program: QueryWeighting, weights: Array, unit: float) -> tuple[float, float]:
-    """Return the root errors of weighted eigen-queries alone and completed."""
-    completed = strategies.total_variance(strategies.completed(program.strategy(weights)), workload)
-    return math.sqrt(program.strategy_error(weights) / unit), math.sqrt(completed / unit)
+def _completed(program: dm.QueryWeighting, weights: Array, unit: float, target: float, proven: float) -> Row:
+    """Return the root errors of weighted eigen-queries, alone ('program') and completed."""
+    completed = strategies.total_variance(strategies.completed(program.strategy(weights)), program.workload)
+    values = {"asked": target, "proven": proven, "program": math.sqrt(program.strategy_error(weights) / unit)}
+    return Row({**values, "completed": math.sqrt(completed / unit)}, certified=proven <= target)
 
 
 def completion_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the workloads to try: prefixes and all ranges over 2048 cells, or 256."""
-    cells = 256 if quick else CELLS
+    cells = 256 if quick else eig.CELLS
     return [
-        partial(solve_completion, f"prefixes, {cells}", partial(prefixes, cells)),
+        partial(solve_completion, f"prefixes, {cells}", partial(eig.prefixes, cells)),
         partial(solve_completion, f"all ranges, {cells}", partial(ranges_design, cells)),
     ]
 
@@ -209,10 +182,9 @@ def completion_rows(quick: bool) -> list[Callable[[], Row]]:
 # conversion has lost, and that no basis is best for all workloads. Noise is Laplace noise and the budget of a cell a
 # sum of magnitudes, so every basis is weighted by its own Program 1, certified, and by equal weights.
 
-
 WEIGHT_TOLERANCE = 1e-6  # gap to which weights are solved
 
-Basis = Callable[[Workload], Matrix]
+Basis = Callable[[dm.Workload], Matrix]
 
 RANGE_BASES: dict[str, Basis] = {
     "wavelet": lambda workload: designs.haar_matrix((workload.shape[1],)),
@@ -227,24 +199,16 @@ MARGINAL_BASES: dict[str, Basis] = {
 def pure_rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks: ranges of 1024 cells and two-way marginals of 8 x 8 x 16, or of 256 and 4 x 8 x 8."""
     cells, shape = (256, (4, 8, 8)) if quick else (1024, (8, 8, 16))
+    ranges, random_ranges = partial(eig.all_ranges, (cells,)), partial(workloads.random_range, cells, cells, eig.SEED)
+    tables = partial(workloads.marginals, shape, ways=2)
     return [
-        partial(solve_pure, f"all ranges, {cells}", partial(all_ranges, (cells,)), RANGE_BASES),
-        partial(
-            solve_pure,
-            f"{cells} random ranges, {cells}",
-            partial(workloads.random_range, cells, cells, SEED),
-            RANGE_BASES,
-        ),
-        partial(
-            solve_pure,
-            f"2-way marginals, {shape_text(shape)}",
-            partial(workloads.marginals, shape, ways=2),
-            MARGINAL_BASES,
-        ),
+        partial(solve_pure, f"all ranges, {cells}", ranges, RANGE_BASES),
+        partial(solve_pure, f"{cells} random ranges, {cells}", random_ranges, RANGE_BASES),
+        partial(solve_pure, f"2-way marginals, {eig.shape_text(shape)}", tables, MARGINAL_BASES),
     ]
 
 
-def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]) -> Row:
+def solve_pure(name: str, build: Callable[[], dm.Workload], bases: dict[str, Basis]) -> Row:
     """Weight every basis for a workload.
 
     Of each, 'gain' is the root error at equal weights over that at the best, 'total' the least weighted sum of squares
@@ -257,28 +221,19 @@ def solve_pure(name: str, build: Callable[[], Workload], bases: dict[str, Basis]
     ('AGREE', [1.034, 1.034])
     """
     begun, workload = time.perf_counter(), build()
-    with without_warnings():
-        answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
+    answers = {label: _weighted(workload, basis(workload)) for label, basis in bases.items()}
     least = min(answer.objective for answer, _ in answers.values())
-    parts = tuple(
-        Row(
-            {
-                "name": label,
-                "gain": gain,
-                "total": answer.certificate.interval,
-                "over_best": float(np.sqrt(answer.objective / least)),
-            },
-            answer.gap,
-            answer.certificate.certifies(WEIGHT_TOLERANCE),
-        )
-        for label, (answer, gain) in answers.items()
-    )
-    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=parts)
+    parts = []
+    for label, (answer, gain) in answers.items():
+        over_best = float(np.sqrt(answer.objective / least))
+        values = {"name": label, "gain": gain, "total": answer.certificate.interval, "over_best": over_best}
+        parts.append(Row(values, answer.gap, answer.certificate.certifies(WEIGHT_TOLERANCE)))
+    return Row({"name": name, "seconds": time.perf_counter() - begun}, parts=tuple(parts))
 
 
-def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
+def _weighted(workload: dm.Workload, design: Matrix) -> tuple[dm.Solution, Interval]:
     """Return the best weights of a basis, and their gain over equal ones."""
-    problem = QueryWeighting(workload, design, privacy="pure")
+    problem = dm.QueryWeighting(workload, design, privacy="pure")
     answer = fast.solve(problem, tol=WEIGHT_TOLERANCE)
     equal = problem.feasible(np.ones(len(answer.primal)))
     plain = problem.certify(equal, answer.dual).objective
@@ -291,7 +246,6 @@ def _weighted(workload: Workload, design: Matrix) -> tuple[Solution, Interval]:
 # EIG, section 4, cuts the cost of Program 1 in two ways, and section 5 measures both on 8192 cells. One
 # eigendecomposition of the Gram matrix serves all of them here. Errors are root mean squares, columns completed, over
 # the certified optimum of any strategy.
-
 
 Way = tuple[str, dict[str, float]]
 
@@ -309,16 +263,13 @@ WAYS: tuple[Way, ...] = (
 
 FEWER_WAYS = (WAYS[0], WAYS[2], WAYS[3], WAYS[4], WAYS[6])  # those for the paper's own size
 
-POWER = 1.8
-"""Of the gains by which a step of the fixed point of total variance multiplies its weights: near the best of all."""
-
 
 def solve_reductions(
     name: str,
-    build: Callable[[], Workload],
-    rival: tuple[str, Callable[[], LinearGaussianMechanism]],
+    build: Callable[[], dm.Workload],
+    rival: tuple[str, Callable[[], dm.LinearGaussianMechanism]],
     ways: tuple[Way, ...] = WAYS,
-    tol: float = OPTIMUM_TOLERANCE,
+    tol: float = eig.OPTIMUM_TOLERANCE,
 ) -> Row:
     """Weigh the eigen-queries whole and in every reduced way; `rival` names and builds one at squared cost 1.
 
@@ -335,45 +286,43 @@ def solve_reductions(
     ('all ranges, 64', 1.009, True)
     """
     workload = build()
-    program = QueryWeighting(workload, designs.eigen_queries(workload))
-    with without_warnings():
-        lower_only = math.isinf(tol)
-        if lower_only:
-            least = bound(program)
-            optimum = least, least
-        else:
-            optimum = fast.solve(TotalVariance(workload), tol=tol).certificate.interval
-        entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
+    program = dm.QueryWeighting(workload, designs.eigen_queries(workload))
+    lower_only = math.isinf(tol)
+    if lower_only:
+        least = bound(program)
+        optimum = least, least
+    else:
+        optimum = fast.solve(dm.TotalVariance(workload), tol=tol).certificate.interval
+    entries = tuple(_weigh_reduced(program, optimum, *way) for way in ways)
     spent = float(rival[1]().variances(workload).sum())
-    best = (rival[0], root_errors((spent, spent), optimum))
+    best = (rival[0], eig.root_errors((spent, spent), optimum))
     gap = min(entry.error[1] for entry in entries) ** 2 if lower_only else optimum[1] / optimum[0]
     return Row({"name": name, "rival": best, "asked": tol}, gap - 1, gap - 1 <= tol, parts=entries)
 
 
-def bound(program: QueryWeighting) -> float:
+def bound(program: dm.QueryWeighting) -> float:
     """Return a lower bound on the total variance of every strategy, from the eigen-queries of its workload.
 
-    It is ``‖W diag(√λ)‖_*²``, as `TotalVariance` judges it, at the weights λ that a step of its fixed point makes of
-    equal ones: ``λ_i`` proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. One
-    decomposition more, for the singular values, and no solver.
+    It is the judge's at the weights λ that a step of the fixed point of `TotalVariance` makes of equal ones: ``λ_i``
+    proportional to a power of ``Σ_k √σ_k q_ki²``, eigenvalues σ and eigenvectors q being known. No solver is run.
     """
     gains = program.sensitivities.T @ program.geometry.roots
-    weights = (gains / gains.max()) ** POWER
-    norm, rounding = linalg.trace_norm(program.workload.dense() * np.sqrt(weights))
-    return float((norm - rounding) ** 2 / weights.sum())
+    problem = dm.TotalVariance(program.workload, geometry="dense")
+    weights = (gains / gains.max()) ** 1.8  # a power near the best of all
+    return problem.certify(np.eye(problem.geometry.rank), weights).lower_bound
 
 
-def _weigh_reduced(program: QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
+def _weigh_reduced(program: dm.QueryWeighting, optimum: Interval, method: str, options: dict[str, float]) -> Row:
     shown = {"group_size": "groups of {:g}", "share": "{:.0%} of the cells"}
     option = ", ".join(shown[key].format(value) for key, value in options.items())
     if "share" in options:
         # The paper counts eigenvectors by the cells, of which a workload of low rank needs few.
         queries, cells = program.design.shape
         options = {"share": min(1.0, options["share"] * cells / queries)}
-    solution = fast.eigen_weights(program, method=method, tol=DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
+    solution = fast.eigen_weights(program, method=method, tol=eig.DESIGN_TOLERANCE, **options)  # type: ignore[arg-type]
     values = {
         "label": f"{method}, {option}" if option else "all eigen-queries",
-        "error": completed_error(solution, optimum),
+        "error": eig.root_errors((completed_total(solution),) * 2, optimum),
         "excess": math.sqrt(1 + solution.gap) - 1,
         "seconds": solution.seconds,
     }
@@ -390,20 +339,101 @@ def large_rows(quick: bool) -> list[Callable[[], Row]]:
 
 
 def rows_of(
-    cells: int, shape: Shape, ways: tuple[Way, ...] = WAYS, tol: float = OPTIMUM_TOLERANCE
+    cells: int, shape: eig.Shape, ways: tuple[Way, ...] = WAYS, tol: float = eig.OPTIMUM_TOLERANCE
 ) -> list[Callable[[], Row]]:
     """Return the reductions to compare on all ranges of ordered cells and on two-way marginals of a shape."""
     total, tables = workloads.total(cells), workloads.marginals(shape, ways=2)
-    wavelet = (WAVELET, partial(rivals.wavelet, total, 1.0))
-    datacube = (DATACUBE, partial(rivals.datacube, tables, 1.0))
+    wavelet = (eig.WAVELET, partial(rivals.wavelet, total, 1.0))
+    datacube = (eig.DATACUBE, partial(rivals.datacube, tables, 1.0))
     return [
         partial(solve_reductions, f"all ranges, {cells}", partial(ranges_design, cells), wavelet, ways, tol),
         partial(
             solve_reductions,
-            f"2-way marginals, {shape_text(shape)}",
+            f"2-way marginals, {eig.shape_text(shape)}",
             partial(two_way_marginals, shape),
             datacube,
             ways,
             tol,
         ),
     ]
+
+
+# The sheets of design queries.
+
+
+def _design_columns(rows: Sequence[Row]) -> Columns:
+    names = dict.fromkeys(entry.name for row in rows for entry in row.parts)
+    return (
+        ("workload", "{name}{mark}"),
+        *((name, partial(_both_errors, name)) for name in names),
+        ("best", "{best.name}"),
+        ("others / eigen-queries", _others),
+    )
+
+
+def _both_errors(name: str, row: Row) -> str:
+    entries = [entry for entry in row.parts if entry.name == name]
+    return "".join(f"{eig.three_decimals(entry.program)}\n{eig.three_decimals(entry.completed)}" for entry in entries)
+
+
+def _others(row: Row) -> str:
+    reference, entries = row.eigen_queries, {entry.name: entry for entry in row.parts}
+    others = [entries[name] for name in (eig.WAVELET, eig.FOURIER)]
+    program = [eig.three_decimals(eig.ratio(entry.program, reference.program)) for entry in others]
+    completed = [eig.three_decimals(eig.ratio(entry.completed, reference.completed)) for entry in others]
+    return f"{', '.join(program)}\n{', '.join(completed)}"
+
+
+def _show_reductions(out: Console, title: str, rows: Iterator[Row]) -> None:
+    for row in rows:
+        most, known = (", at most", "") if math.isinf(row.asked) else ("", f", optimum to {row.gap:.0e}")
+        whole, (name, error) = row.parts[0].seconds, row.rival
+        lines = [
+            (
+                *(entry.label, eig.three_decimals(entry.error), f"{100 * entry.excess:.2g} %"),
+                *(f"{entry.seconds:.2g}", f"{whole / entry.seconds:.1f}"),
+            )
+            for entry in row.parts
+        ]
+        headings = (
+            *("eigen-queries weighed", f"error / optimum{most}", "Program 1, above its optimum"),
+            *("seconds for weights", "speed"),
+        )
+        lines.append((f"best rival: {name}", eig.three_decimals(error), "", "", ""))
+        out.print(table(row.text(f"{title}: {{name}}{known}{{mark}}"), headings, lines))
+
+
+COMPLETION: Columns = (
+    (
+        "weights",
+        lambda row: row.text("Program 1 to {asked:.0e}" if math.isfinite(row.asked) else "Theorem 2's, nothing solved"),
+    ),
+    ("gap of Program 1", "{proven:.0e}"),
+    ("eigen-queries / bound", "{program:.4f}"),
+    ("columns completed / bound", "{completed:.4f}"),
+)
+
+PURE: Columns = (
+    ("basis", "{name}"),
+    ("equal weights over best", "{gain[0]:.4f}"),
+    ("best weights over best basis", "{over_best:.4f}"),
+    ("gap", "{gap:.0e}"),
+    ("certified", lambda row: yes_or_no(row.certified)),
+)
+
+SHEETS = {
+    "designs": Sheet(
+        f"{eig.EIG}, design queries",
+        comparisons,
+        one_table(
+            _design_columns,
+            "Above: Program 1 alone. Below: columns completed. Last column, wavelet and Fourier over eigen-queries: "
+            f"the text says above {eig.PERMUTED_DESIGNS:g} on permuted ranges, more than 1 on ranges, 1 on marginals.",
+            heading=": root errors over the optimum",
+        ),
+    ),
+    "completion": Sheet(f"{eig.EIG}, columns completed", completion_rows, table_each(COMPLETION, "{name}")),
+    "reductions": Sheet(f"{eig.EIG}, reductions", reductions_rows, _show_reductions),
+    "reductions8192": Sheet(f"{eig.EIG}, reductions", large_rows, _show_reductions, apart=True),
+    "pure": Sheet(f"{eig.EIG}, pure privacy", pure_rows, table_each(PURE, "{name}, root errors, {seconds:.2g} s")),
+}

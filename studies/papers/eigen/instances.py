@@ -11,22 +11,29 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
+from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.crosscheck.collection import Shape
-from dualmech.crosscheck.printing import Interval, rounded_from, with_allowance
-from dualmech.crosscheck.sheet import Row
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
-from dualmech.problems.variance import TotalVariance
+from dualmech.crosscheck.printing import (
+    Interval,
+    TextTable,
+    print_lines,
+    rounded_from,
+    table_of_lines,
+    uncertified_mark,
+    with_allowance,
+    yes_or_no,
+)
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, InstanceVerdict, verdict
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 # The printed numbers of the Eigen-Design paper, as texts, digits included; nothing is computed.
 #
@@ -35,6 +42,7 @@ from dualmech.workloads.base import Workload
 # The converted text has lost most of its numbers of cells, attributes and queries, so these are assumed
 # (`dualmech.studies.papers.eigen.instances`).
 
+Shape: TypeAlias = tuple[int, ...]
 
 EIG = "Li and Miklau, PVLDB 5(6), 2012"
 
@@ -78,7 +86,6 @@ PERMUTED_DESIGNS = 4.0
 IDENTITY = "identity"
 
 SEED = 0  # of every permutation and every sample: the paper names none
-MOST_TABLES = 32  # most tables of a workload of random marginals
 SAMPLED = 64  # random predicates asked for each cell
 ORDERS = 12  # random orders of the cells that the rivals are tried in
 
@@ -95,7 +102,7 @@ class EigenInstance:
     label: str  # Which workload, with what was assumed
     shape: Shape  # Sizes of the attributes that the rivals know of
     # Returns the workload, or one with the same Gram matrix; cheap to keep, called where it is needed
-    build: Callable[[], Workload]
+    build: Callable[[], dm.Workload]
     rivals: tuple[str, ...]  # Of the strategies to compare with the Eigen-Design
     # Marginal tables that Fourier and DataCube are made for; empty for all cells
     tables: tuple[tuple[str, ...], ...] = ()
@@ -109,7 +116,7 @@ class EigenInstance:
     def cells(self) -> int:
         return math.prod(self.shape)
 
-    def errors(self, name: str, workload: Workload) -> Interval:
+    def errors(self, name: str, workload: dm.Workload) -> Interval:
         """Return the least and the largest total variance of a rival over all orders, at squared privacy cost 1."""
         mechanism = self.rival(name)
         if not self.orders:
@@ -123,7 +130,7 @@ class EigenInstance:
             totals.append(float(np.vdot(spread, gram[np.ix_(order, order)])))
         return min(totals), max(totals)
 
-    def rival(self, name: str) -> LinearGaussianMechanism:
+    def rival(self, name: str) -> dm.LinearGaussianMechanism:
         cells = workloads.total(self.cells)
         if name == WAVELET:
             return rivals.wavelet(cells, 1.0, self.shape)
@@ -182,7 +189,7 @@ def marginals(quick: bool) -> tuple[EigenInstance, ...]:
         pairs = tuple(itertools.combinations(names, 2))
         rows.append(_marginals("2-way marginals", shape, pairs))
     for shape in shapes:
-        drawn = min(2 ** (len(shape) - 1), MOST_TABLES)
+        drawn = min(2 ** (len(shape) - 1), 32)
         groups = workloads.random_marginals(shape, drawn, SEED).groups
         tables = tuple(tuple(group.split(" x ")) for group in dict.fromkeys(groups))
         rows.append(_marginals(f"{drawn} random marginals", shape, tables))
@@ -213,7 +220,7 @@ def _range_marginals(shape: Shape, ways: int) -> EigenInstance:
 
 
 def _predicates_of(
-    shape: Shape, label: str, build: Callable[[int], Workload], numbers: dict[str, str]
+    shape: Shape, label: str, build: Callable[[int], dm.Workload], numbers: dict[str, str]
 ) -> EigenInstance:
     named = f"{label}, {shape_text(shape)}"
     return EigenInstance(named, shape, partial(build, math.prod(shape)), (WAVELET, FOURIER), (), numbers)
@@ -224,16 +231,16 @@ def _marginals(kind: str, shape: Shape, tables: tuple[tuple[str, ...], ...]) -> 
     return EigenInstance(f"{kind}, {shape_text(shape)}", shape, build, (FOURIER, DATACUBE), tables)
 
 
-def prefixes(cells: int) -> Workload:
+def prefixes(cells: int) -> dm.Workload:
     return workloads.from_gram(workloads.prefix_gram(cells))
 
 
-def _predicates(cells: int) -> Workload:
+def _predicates(cells: int) -> dm.Workload:
     """All 2^d predicates: a pair of cells is in a quarter of them, a cell in half; a common factor is left out."""
     return workloads.from_gram(np.ones((cells, cells)) + np.eye(cells))
 
 
-def _random_predicates(cells: int) -> Workload:
+def _random_predicates(cells: int) -> dm.Workload:
     """Random predicates, as many as make their number immaterial to two decimals; only their sums are kept."""
     rng, gram = np.random.default_rng(SEED), np.zeros((cells, cells))
     for _ in range(SAMPLED):
@@ -241,19 +248,19 @@ def _random_predicates(cells: int) -> Workload:
     return workloads.from_gram(gram)
 
 
-def _ranges_of(shape: Shape, ways: int) -> Workload:
+def _ranges_of(shape: Shape, ways: int) -> dm.Workload:
     return workloads.from_gram(workloads.range_marginals_gram(shape, ways=ways), shape)
 
 
-def all_ranges(shape: Shape) -> Workload:
+def all_ranges(shape: Shape) -> dm.Workload:
     return _ranges_of(shape, len(shape))
 
 
-def _random_ranges(shape: Shape) -> Workload:
+def _random_ranges(shape: Shape) -> dm.Workload:
     return workloads.random_range(shape, math.prod(shape), SEED)
 
 
-def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workload:
+def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> dm.Workload:
     return workloads.from_gram(workloads.marginals_gram(shape, sets=tables), shape)
 
 
@@ -262,7 +269,6 @@ def _tables_workload(shape: Shape, tables: tuple[tuple[str, ...], ...]) -> Workl
 # Errors are root mean squares over all queries at one privacy cost, so their ratios depend neither on that cost nor on
 # the number of queries. The unit here is the singular value bound (EIG, Theorem 2), a closed form.
 
-
 OPTIMUM_TOLERANCE = 1e-5
 """Gap to which optima of total variance are solved; root errors are known to half of it."""
 
@@ -270,96 +276,68 @@ DESIGN_TOLERANCE = 1e-7  # gap to which Program 1 is solved
 ROUNDING = 1e-6  # relative allowance for rounding in errors that nothing was optimised for, and in the bound
 
 
-@dataclass(frozen=True, slots=True)
-class SolvedInstance:
-    """An instance, solved. All errors are over the singular value bound."""
+def solve(instance: EigenInstance) -> Row:
+    """Solve an instance: the certified optimum, the Eigen-Design, and every rival. All errors are over the bound.
 
-    instance: EigenInstance
-    optimum: Interval  # Proven interval of the least error of any strategy
-    # Error of the Eigen-Design as found, Program 1 solved to `DESIGN_TOLERANCE`. Other weights that
-    # solve it as well may leave other columns to complete, and so another error
-    # (`dualmech.studies.papers.eigen.designs`).
-    design: Interval
-    # By name: errors of the rivals; over all orders of the cells where the instance has several
-    rivals: dict[str, Interval]
-    gap: float  # Of the total variance proven, relative
-    certified: bool  # Whether the optimum and Program 1 were both proven to their tolerances
-    seconds: float  # From the instance to the optimum
-
-    @property
-    def best(self) -> str:
-        return min(self.rivals, key=lambda name: self.rivals[name])
-
-    def factor(self, name: str) -> Interval:
-        """Return a rival's error, or the singular value bound, over the error of the Eigen-Design."""
-        return ratio((1.0, 1.0) if name == BOUND else self.rivals[name], self.design)
-
-    @property
-    def verdict(self) -> InstanceVerdict:
-        """The verdict of the printed numbers on the error of the paper's design, held against the design's error here.
-
-        Every printed number is a known error divided by the design's error, so each implies the latter. The columns
-        are independent of one another.
-        """
-        return verdict(self._evidence, self.design)
-
-    @property
-    def implied(self) -> dict[str, Interval]:
-        """The errors of the paper's design that the printed numbers imply, by column."""
-        return {item.column: item.implied for item in self._evidence}
-
-    @property
-    def _evidence(self) -> list[Evidence]:
-        known = self.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
-        return [Evidence(name, name, known[name], text) for name, text in self.instance.printed.items()]
-
-    def within(self, claim: Claim) -> bool:
-        """Whether the best rival and the bound are where the text says, to its digits."""
-        low, high = self.factor(self.best)
-        least, most = rounded_from(claim.factor[0])[0], rounded_from(claim.factor[1])[1]
-        return least <= high and low <= most and self.design[0] <= rounded_from(claim.over_bound)[1]
-
-
-def solve(instance: EigenInstance) -> SolvedInstance:
-    """Solve an instance: the certified optimum, the Eigen-Design, and every rival."""
+    'optimum' is the proven interval of the least error of any strategy, 'design' the error of the Eigen-Design as
+    found, Program 1 solved to `DESIGN_TOLERANCE` (other weights that solve it as well may leave other columns to
+    complete, and so another error: `dualmech.studies.papers.eigen.designs`), and 'rivals' are the errors of the rivals
+    by name, over all orders of the cells where the instance has several. Seconds are from the instance to the optimum.
+    """
     begun = time.perf_counter()
     workload = instance.build()
-    problem = TotalVariance(workload, geometry="dense")
-    with without_warnings():
-        solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
-        best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
+    problem = dm.TotalVariance(workload, geometry="dense")
+    solution = fast.eigen_design(workload, tol=DESIGN_TOLERANCE, bound_tol=None)
+    best = fast.solve(problem, tol=OPTIMUM_TOLERANCE)
     bound = problem.certify(best.primal, np.ones(workload.shape[1])).lower_bound
-    unit = bound, bound
-    errors = {name: instance.errors(name, workload) for name in instance.rivals}
-    return SolvedInstance(
-        instance,
-        root_errors(best.certificate.interval, unit),
-        root_errors(with_allowance(solution.total_variance, ROUNDING), unit),
-        {
+    unit, errors = (bound, bound), {name: instance.errors(name, workload) for name in instance.rivals}
+    values = {
+        "instance": instance,
+        "optimum": root_errors(best.certificate.interval, unit),
+        "design": root_errors(with_allowance(solution.total_variance, ROUNDING), unit),
+        "rivals": {
             name: root_errors((least * (1 - ROUNDING), largest * (1 + ROUNDING)), unit)
             for name, (least, largest) in errors.items()
         },
-        best.gap,
-        best.certificate.certifies(OPTIMUM_TOLERANCE) and solution.weighting.gap <= DESIGN_TOLERANCE,
-        time.perf_counter() - begun,
-    )
+        "seconds": time.perf_counter() - begun,
+    }
+    certified = best.certificate.certifies(OPTIMUM_TOLERANCE) and solution.weighting.gap <= DESIGN_TOLERANCE
+    return Row(values, best.gap, certified)
+
+
+def best_rival(reading: Row) -> str:
+    return min(reading.rivals, key=lambda name: reading.rivals[name])
+
+
+def factor(reading: Row, name: str) -> Interval:
+    """Return a rival's error, or the singular value bound, over the error of the Eigen-Design."""
+    return ratio((1.0, 1.0) if name == BOUND else reading.rivals[name], reading.design)
+
+
+def evidence(reading: Row) -> list[Evidence]:
+    """Return what every printed number says: a known error over the design's, it implies the error of the design."""
+    known = reading.rivals | {BOUND: with_allowance(1.0, ROUNDING)}
+    return [Evidence(name, name, known[name], text) for name, text in reading.instance.printed.items()]
+
+
+def verdict_of(reading: Row) -> InstanceVerdict:
+    """Return the verdict on the error of the paper's design, held against the design's error here.
+
+    The columns are independent of one another.
+    """
+    return verdict(evidence(reading), reading.design)
+
+
+def within(reading: Row, claim: Claim) -> bool:
+    """Whether the best rival and the bound are where the text says, to its digits."""
+    low, high = factor(reading, best_rival(reading))
+    least, most = rounded_from(claim.factor[0])[0], rounded_from(claim.factor[1])[1]
+    return least <= high and low <= most and reading.design[0] <= rounded_from(claim.over_bound)[1]
 
 
 def solve_row(name: str, instances: tuple[EigenInstance, ...]) -> Row:
     """Solve the readings of a row of the table of alternative workloads."""
-    return row_of(name, [solve(instance) for instance in instances])
-
-
-def row_of(name: str, readings: Sequence[SolvedInstance]) -> Row:
-    return Row({"name": name, "readings": readings}, parts=tuple(map(shown, readings)))
-
-
-def shown(reading: SolvedInstance) -> Row:
-    return Row({"reading": reading}, reading.gap, reading.certified)
-
-
-def solve_shown(instance: EigenInstance) -> Row:
-    return shown(solve(instance))
+    return Row({"name": name}, parts=tuple(map(solve, instances)))
 
 
 def ratio(one: Interval, other: Interval) -> Interval:
@@ -370,3 +348,102 @@ def root_errors(totals: Interval, unit: Interval) -> Interval:
     """Return root mean square errors over those of a unit, from total variances."""
     low, high = ratio(totals, unit)
     return math.sqrt(low), math.sqrt(high)
+
+
+# The sheets of the instances: as printed, computed, and implied by the printed numbers.
+
+OPTIMUM = "optimum"
+
+COLUMNS = (BOUND, OPTIMUM, WAVELET, HIERARCHICAL, FOURIER, DATACUBE, IDENTITY)
+
+LEGEND = (
+    "Root mean square errors at equal privacy cost, over that of the Eigen-Design (columns completed). 'bound' is the "
+    "singular value bound, 'optimum' the least error of any strategy, certified to a relative gap of "
+    f"{OPTIMUM_TOLERANCE:.0e} of its "
+    "square. 'implies': the error of the paper's own Eigen-Design that a printed number was divided by, over the bound."
+)
+
+
+def tables(row: Row) -> Iterator[TextTable]:
+    """Yield a table of every reading of a row of the table of alternative workloads, with its verdict."""
+    for reading in row.parts:
+        instance, words = reading.instance, verdict_of(reading).sentence("a design at", "PAPER'S DESIGN WORSE")
+        over = {name: factor(reading, name) for name in (BOUND, *reading.rivals)}
+        over[OPTIMUM] = ratio(reading.optimum, reading.design)
+        title = (
+            f"{row.name}: {instance.label}, {instance.cells} cells: Eigen-Design at "
+            f"{three_decimals(reading.design)} of the bound and "
+            f"{three_decimals(ratio(reading.design, reading.optimum))} of the optimum, the bound at "
+            f"{three_decimals(ratio((1.0, 1.0), reading.optimum))} of it, {reading.seconds:.2g} s"
+            + uncertified_mark(reading.certified)
+        )
+        lines = {"printed": instance.printed}
+        for name, values in (
+            ("computed", over),
+            ("implies", {item.column: item.implied for item in evidence(reading)}),
+        ):
+            lines[name] = {column: three_decimals(value) for column, value in values.items()}
+        smaller = f"NO VERDICT: the paper's numbers are of {CELLS} cells"
+        yield table_of_lines(title, COLUMNS, lines, [words if instance.cells == CELLS else smaller])
+
+
+def three_decimals(interval: Interval) -> str:
+    """Return a number to three decimals where the ends of its interval are that close, else both ends.
+
+    Examples
+    --------
+    >>> three_decimals((1.01380, 1.01381)), three_decimals((9.5554, 9.6431)), three_decimals((1.0015, 1.0042))
+    ('1.014', '9.56-9.64', '1.002-1.004')
+    """
+    low, high = interval
+    if high - low <= 1e-3:
+        return f"{(low + high) / 2:.3f}"
+    decimals = 2 if f"{low:.2f}" != f"{high:.2f}" else 3
+    return f"{low:.{decimals}f}-{high:.{decimals}f}"
+
+
+def _show_alternatives(out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, LEGEND, "")
+    for row in rows:
+        for drawn in tables(row):
+            out.print(drawn)
+
+
+def _readings(name: str, claim: Claim, choose: Callable[[bool], Sequence[EigenInstance]]) -> Sheet:
+    """Return a sheet of instances, each certified and held against a claim of the text."""
+    least, most = claim.factor
+
+    def columns(rows: Sequence[Row]) -> Columns:
+        names = dict.fromkeys(name for row in rows for name in row.rivals)
+        return (
+            ("workload", "{instance.label}"),
+            ("text holds", lambda row: yes_or_no(within(row, claim))),
+            ("best rival / design", lambda row: three_decimals(factor(row, best_rival(row)))),
+            ("design / bound", lambda row: three_decimals(row.design)),
+            ("optimum certified", "{verdict}"),
+            *((name, partial(_over_optimum, name)) for name in ("bound", "Eigen-Design", *names)),
+        )
+
+    show = one_table(
+        columns,
+        f"The text says that the best rival's error is {least} to {most} times the design's, and the design's at most "
+        f"{claim.over_bound} times the bound.",
+        heading=": root errors over the optimum",
+    )
+    return Sheet(f"{EIG}, {name}", lambda quick: [partial(solve, instance) for instance in choose(quick)], show)
+
+
+def _over_optimum(name: str, row: Row) -> str:
+    error = {"bound": (1.0, 1.0), "Eigen-Design": row.design}.get(name) or row.rivals[name]
+    return three_decimals(ratio(error, row.optimum))
+
+
+SHEETS = {
+    "alternative": Sheet(
+        f"{EIG}, alternative workloads",
+        lambda quick: [partial(solve_row, *row) for row in alternatives(quick)],
+        _show_alternatives,
+    ),
+    "ranges": _readings("ranges", RANGES, ranges),
+    "marginals": _readings("marginals", MARGINALS, marginals),
+}

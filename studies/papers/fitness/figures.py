@@ -8,21 +8,21 @@ their targets, at the privacy cost of the best fit, whose own ratio is 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import accounting, validate, workloads
-from dualmech.crosscheck.instances.fitness import FitnessInstance
-from dualmech.crosscheck.printing import COLOURS
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.instances.fitness import FFU, FitnessInstance
+from dualmech.crosscheck.printing import COLOURS, interval_text
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
 from dualmech.studies.papers.fitness import ratios
-from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, SolvedRatios
-from dualmech.workloads.base import Workload
+from dualmech.studies.papers.fitness.ratios import CA_WEIGHTINGS, agreed_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,27 +167,22 @@ def point(cells: int, total_target: int, solved: bool = False) -> Row:
         name: variance_noise(cells, total_target**-power).largest_ratio(total_target) / best.squared_cost
         for name, power in CA_WEIGHTINGS.items()
     }
-    reading = None
-    if solved:
-        instance = FitnessInstance("", partial(_with_total, cells, total_target))
-        reading = ratios.solve(instance, variants=False)
-    return held_point(cells, total_target, curves, best.squared_cost, reading)
+    values = {"cells": cells, "total_target": total_target, "curves": curves, "squared_cost": best.squared_cost}
+    if not solved:
+        return Row({**values, "reading": None})
+    instance = FitnessInstance("", partial(_with_total, cells, total_target))
+    return held_point({**values, "reading": ratios.solve(instance, variants=False)})
 
 
-def held_point(
-    cells: int, total_target: int, curves: dict[str, float], squared_cost: float, reading: SolvedRatios | None
-) -> Row:
-    """Return a point whose closed forms are held against the certified intervals of the same instance, if there are."""
-    values = {"cells": cells, "total_target": total_target, "curves": curves, "squared_cost": squared_cost}
-    values |= {"reading": reading}
-    if reading is None:
-        return Row(values)
-    pairs = [(squared_cost, reading.cost), *((curves[name], reading.ratio(name)) for name in CA_WEIGHTINGS)]
+def held_point(values: Mapping[str, Any]) -> Row:
+    """Return a point whose closed forms are held against the certified intervals of the same instance."""
+    reading, curves = values["reading"], values["curves"]
+    pairs = [(values["squared_cost"], reading.cost), *((curves[name], reading.ratio(name)) for name in CA_WEIGHTINGS)]
     inside = all(low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING) for value, (low, high) in pairs)
     return Row(values, reading.gap, reading.certified, sound=inside)
 
 
-def _with_total(cells: int, total_target: int) -> tuple[Workload, np.ndarray]:
+def _with_total(cells: int, total_target: int) -> tuple[dm.Workload, np.ndarray]:
     return workloads.identity_total(cells), np.append(np.ones(cells), total_target)
 
 
@@ -225,3 +220,39 @@ def draw_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     axes.set(xlabel=figure.varied, ylabel="largest variance / target", ylim=(0, None))
     axes.set_title(figure.subject.capitalize(), loc="left", fontsize=10)
     axes.legend()
+
+
+CURVES: Columns = (
+    ("Δ", "{privacy_cost:g}"),
+    *((f"ε = {epsilon:g}", f"{{deltas[{place}]:.4e}}") for place, epsilon in enumerate(EPSILONS)),
+    ("ε found again", "{verdict}"),
+)
+
+
+def _points(figure: Figure) -> Sheet:
+    columns: Columns = (
+        (figure.varied, lambda row: str(figure.x(row))),
+        ("squared cost", "{squared_cost:.6f}"),
+        *((name, f"{{curves[{name}]:.6f}}") for name in CA_WEIGHTINGS),
+        ("certified squared cost", lambda row: interval_text(row.reading.cost) if row.reading else ""),
+        ("certified", _certified),
+    )
+    show = one_table(columns, heading=f": {figure.subject}", words=())
+    return Sheet(f"{FFU}, Figure {figure.number}", figure.tasks, show, partial(draw_points, figure))
+
+
+def _certified(row: Row) -> str:
+    if row.reading is None:
+        return ""
+    return row.text(f"{', '.join(agreed_digits(row.reading.ratio(name)) for name in CA_WEIGHTINGS)}: {{verdict}}")
+
+
+SHEETS = {
+    "figure1": Sheet(
+        f"{FFU}, Figure 1",
+        lambda quick: [partial(curve, cost) for cost in COSTS],
+        one_table(CURVES, heading=": δ by ε", words=()),
+        draw_curves,
+    ),
+    **{f"figure{figure.number}": _points(figure) for figure in (FIGURE_2, FIGURE_3)},
+}

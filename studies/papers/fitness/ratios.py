@@ -6,45 +6,43 @@ cost 1, and its ratio at any α is its `value` over α.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from rich.console import Console
 
+import dualmech as dm
 from dualmech import fast, workloads
-from dualmech.certificate import Certificate
-from dualmech.crosscheck.agreement import TOLERANCES
+from dualmech.crosscheck import table2 as table2
 from dualmech.crosscheck.instances import fitness as instances
 from dualmech.crosscheck.instances.fitness import (
     CONVERGENCE,
+    FFU,
     MECHANISMS,
+    RATIO_TABLES,
     FitnessInstance,
     RatioTable,
 )
 from dualmech.crosscheck.printing import (
     Interval,
-    format_line,
+    TextTable,
     interval_text,
     is_rounding,
+    print_lines,
+    table_of_lines,
     uncertified_mark,
     with_allowance,
 )
-from dualmech.crosscheck.sheet import Row
-from dualmech.crosscheck.table2 import MOST_STEPS, PublishedRun, answers_of, run_published
-from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.variance import TotalVariance
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.studies import rivals
 from dualmech.studies.papers.verdicts import Evidence, Finding, InstanceVerdict, verdict
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 COST_TOLERANCE = 1e-6  # gap to which every optimum of fitness for use is solved
-
-VARIANCE_TOLERANCE = 1e-10
-"""Gap to which optima of total variance are solved: single variances are known to about its root only."""
 
 ROUNDING = 1e-10  # relative allowance for rounding in mechanisms of closed form
 RIDGE = 1e-3  # addition of the published code for CA to the diagonal of W'W, in units of the diagonal's mean
@@ -78,10 +76,13 @@ class SolvedRatios:
     total_error: float
     seconds: float  # From the instance to the last optimum
 
+    def at_cost(self, value: Interval) -> Interval:
+        """Return the interval at the certified cost of a largest ratio at squared cost 1."""
+        return value[0] / self.cost[1], value[1] / self.cost[0]
+
     def ratio(self, mechanism: str) -> Interval:
         """Return the interval of a mechanism's largest ratio at the certified cost."""
-        low, high = self.values[mechanism]
-        return low / self.cost[1], high / self.cost[0]
+        return self.at_cost(self.values[mechanism])
 
 
 def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
@@ -89,16 +90,15 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     begun = time.perf_counter()
     workload, targets = instance.build()
     goals = np.broadcast_to(np.asarray(targets, dtype=np.float64), workload.shape[:1])
-    with without_warnings():
-        optimum = fast.solve(FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
-        spent = optimum.objective * optimum.mechanism.variances(workload).sum()
-        family = _TotalVarianceFamily(workload, goals)
-        values = _closed_forms(workload, goals) | {name: family.value(p) for name, p in CA_WEIGHTINGS.items()}
-        coded, words = {}, {}
-        if variants and workload.shape[1] <= MOST_RIDGED_CELLS:
-            coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
-        if variants and not family.uniform:
-            words = {name: family.value(p) for name, p in WORDS.items()}
+    optimum = fast.solve(dm.FitnessForUse(workload, goals, geometry="dense"), tol=COST_TOLERANCE)
+    spent = optimum.objective * optimum.mechanism.variances(workload).sum()
+    family = _TotalVarianceFamily(workload, goals)
+    values = _closed_forms(workload, goals) | {name: family.value(p) for name, p in CA_WEIGHTINGS.items()}
+    coded, words = {}, {}
+    if variants and workload.shape[1] <= MOST_RIDGED_CELLS:
+        coded = {name: family.value(p, RIDGE) for name, p in CA_WEIGHTINGS.items()}
+    if variants and not family.uniform:
+        words = {name: family.value(p) for name, p in WORDS.items()}
     return SolvedRatios(
         instance.label,
         workload.shape,
@@ -114,7 +114,7 @@ def solve(instance: FitnessInstance, variants: bool = True) -> SolvedRatios:
     )
 
 
-def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
+def _closed_forms(workload: dm.Workload, targets: Array) -> dict[str, Interval]:
     """Return the values of the mechanisms that nothing is optimised in.
 
     GM is the Gaussian mechanism: independent noise on every answer, in proportion to its target, nothing made
@@ -124,7 +124,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
     # Input perturbation is the tree without a sum: stated so, it needs no matrix of the size of the domain.
     trees = {"IP": rivals.IntervalTree(cells, ()), "HM": rivals.square_root_tree(cells)}
     largest = {name: float((tree.variances(workload) / targets).max()) for name, tree in trees.items()}
-    weighted = Workload(workload.matrix / np.sqrt(targets)[:, None])
+    weighted = dm.Workload(workload.matrix / np.sqrt(targets)[:, None])
     largest["GM"] = rivals.raw_gaussian_variance(weighted, 1.0)
     return {name: with_allowance(value, ROUNDING) for name, value in largest.items()}
 
@@ -132,7 +132,7 @@ def _closed_forms(workload: Workload, targets: Array) -> dict[str, Interval]:
 class _TotalVarianceFamily:
     """Mechanisms of least weighted total variance for one workload; each is solved once."""
 
-    def __init__(self, workload: Workload, targets: Array) -> None:
+    def __init__(self, workload: dm.Workload, targets: Array) -> None:
         self.workload, self.targets = workload, targets
         self.uniform = bool(np.all(targets == targets[0]))
         self.certified, self.least_total = True, 0.0
@@ -147,9 +147,9 @@ class _TotalVarianceFamily:
 
     def _solve(self, power: float, ridge: float) -> Interval:
         weights = self.targets**-power
-        plain = TotalVariance(self.workload, weights, geometry="dense")
+        plain = dm.TotalVariance(self.workload, weights, geometry="dense")
         problem = _ridged_problem(self.workload, weights, ridge) if ridge else plain
-        answer = fast.solve(problem, tol=VARIANCE_TOLERANCE)
+        answer = fast.solve(problem, tol=1e-10)  # single variances are known to about its root only
         variances = answer.mechanism.variances(self.workload)
         self.certified &= answer.gap <= COST_TOLERANCE
         if not (power or ridge):
@@ -157,15 +157,15 @@ class _TotalVarianceFamily:
         return _largest_ratio(variances, self.targets, weights, answer.certificate)
 
 
-def _ridged_problem(workload: Workload, weights: Array, ridge: float) -> TotalVariance:
+def _ridged_problem(workload: dm.Workload, weights: Array, ridge: float) -> dm.TotalVariance:
     """Return the problem with `ridge` times the mean diagonal of the Gram matrix added to its diagonal."""
     cells = workload.shape[1]
     scaled = workload.dense() * np.sqrt(weights)[:, None]
     extra = np.sqrt(ridge * (scaled**2).sum() / cells)
-    return TotalVariance(Workload(np.vstack([scaled, extra * np.eye(cells)])))
+    return dm.TotalVariance(dm.Workload(np.vstack([scaled, extra * np.eye(cells)])))
 
 
-def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate: Certificate) -> Interval:
+def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate: dm.Certificate) -> Interval:
     """Return ``max_j variance_j / target_j`` at the optimum, as far as the gap g of a point near it tells.
 
     With s_j a query's share of the weighted total, its variance differs from that at the optimum by at most
@@ -180,13 +180,10 @@ def _largest_ratio(variances: Array, targets: Array, weights: Array, certificate
 
 # SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.
 
-
 STATED = {4: "U", 5: "U", 6: "U", 7: "I", 8: "I", 9: "U", 10: "I", 11: "I"}
 """The basis that section 7 names, by number of table. For Table 2 it names none; it has I and U in general."""
 
-
 # Rows of the fitness-for-use paper's tables, solved: privacy costs, ratios, and seconds.
-
 
 RIVALS = MECHANISMS[:-1]
 
@@ -202,13 +199,12 @@ def race(size: int, limit: float) -> Row:
 
     The first two end by the paper's own rule, which proves nothing, or at `limit` seconds.
     """
-    problem = FitnessForUse(workloads.prefix(size), targets=1.0)
+    problem = dm.FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
-    with without_warnings():
-        for method in ("softmax_gradient", "softmax_newton"):
-            answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
-        answers["dual"] = fast.solve(problem, tol=TOLERANCES["fast"])
-    return raced(size, limit, answers_of(answers))
+    for method in ("softmax_gradient", "softmax_newton"):
+        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=table2.MOST_STEPS)
+    answers["dual"] = fast.solve(problem, tol=COST_TOLERANCE)
+    return raced(size, limit, table2.answers_of(answers))
 
 
 def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
@@ -222,20 +218,19 @@ def raced(size: int, limit: float, answers: Mapping[str, Row]) -> Row:
 def ratio_row(
     table: RatioTable,
     row: int,
-    printed: dict[str, str],
-    readings: tuple[SolvedRatios, ...],
-    random: tuple[SolvedRatios, ...],
-    runs: tuple[PublishedRun | None, ...],
+    readings: Sequence[SolvedRatios],
+    random: Sequence[SolvedRatios] = (),
+    runs: Sequence[table2.PublishedRun | None] = (),
 ) -> Row:
     """Return a row of Tables 4 to 11, with a verdict on each definite instance that it may be of.
 
     The row is not held against an instance that fewer columns fit than fit another reading of the same row.
 
-    - `printed`: the row as printed, by mechanism;
     - `readings`: definite instances, solved;
     - `random`: random instances as the text describes them; empty where nothing is random;
     - `runs`: SM-II as its code has it, by reading; None where it would take too long.
     """
+    printed = table.printed(row)
     judged = [verdict(evidence(reading, printed), reading.cost) for reading in readings]
     most = max(candidate.sources for candidate in judged)
     verdicts = tuple(
@@ -291,30 +286,27 @@ def solve_row(table: RatioTable, row: int, seeds: int | None = None, runs: tuple
     return ratio_row(
         table,
         row,
-        table.printed(row),
-        tuple(solve(instance) for instance in readings),
-        tuple(solve(instances.random_instance(number, row, seed), variants=False) for seed in range(drawn)),
-        tuple(_published_runs(number, readings, *runs)),
+        [solve(instance) for instance in readings],
+        [solve(instances.random_instance(number, row, seed), variants=False) for seed in range(drawn)],
+        [*_published_runs(number, readings, *runs)],
     )
 
 
 def _published_runs(
     number: int, readings: Sequence[FitnessInstance], most: float, limit: float
-) -> Iterator[PublishedRun | None]:
+) -> Iterator[table2.PublishedRun | None]:
     """Yield SM-II's run on each reading, as its published code has it, in the basis that the text states."""
     for workload, targets in (reading.build() for reading in readings):
         basis = STATED[number]
         small = workload.shape[1] <= most
-        yield run_published(workload, targets, basis, limit, as_coded=True) if small else None
+        yield table2.run_published(workload, targets, basis, limit, as_coded=True) if small else None
 
 
 # The rows of the ratio tables, Tables 4 to 11, in lines: as printed, certified, and what follows.
 
-
 COLUMNS = (*MECHANISMS[:-1], "GM", MECHANISMS[-1])
 """Those of the ratio tables, and the Gaussian mechanism, which the paper leaves out of its experiments."""
 
-STUB, WIDTH = 20, 10  # columns of a line's name, and of each number
 DECIMALS = 4  # most decimals of a ratio; two are printed in the paper
 
 LEGEND = (
@@ -327,99 +319,72 @@ LEGEND = (
     "its start), in the basis B that the text states; CAPPED where it was stopped before its own rule ended it."
 )
 
-RATIO_LINES_WORDS = {
-    Finding.AGREES: "AGREES",
-    Finding.ABOVE: "PAPER ABOVE THE OPTIMUM",
-    Finding.DIFFERS: "THE INSTANCE MAY DIFFER",
-}
 
-_line = partial(format_line, columns=COLUMNS, stub=STUB, width=WIDTH)
-
-
-def lines(row: Row, room: int = 80) -> list[str]:
-    """Return the lines of a row: as printed, every reading with its verdict, and the spread of random instances."""
-    shown = [
-        _line(
-            row.table.parameter and f"{row.table.parameter} = {row.row}",
-            dict(zip(COLUMNS, COLUMNS, strict=True)),
-            room=room,
-        )
-    ]
-    shown.append(_line("  printed", row.printed, room=room))
+def tables(row: Row) -> Iterator[TextTable]:
+    """Yield a table of every reading of a row, as printed and with its verdict, and the spread of random instances."""
+    name = f"{row.table.parameter} = {row.row}, " if row.table.parameter else ""
     for reading, reading_verdict, run in zip(row.readings, row.verdicts, row.runs, strict=True):
-        shown += _reading_lines(row, reading, reading_verdict, room)
-        shown += [] if run is None else [_run_line(run, reading.cost)]
-    return shown + (_spread(row, room) if row.random else [])
+        queries, cells = reading.size
+        title = (
+            f"{name}{reading.label}{reading.label and ', '}{queries} queries x {cells} cells: "
+            f"α in {interval_text(reading.cost)}, {reading.seconds:.3g} s{uncertified_mark(reading.certified)}"
+        )
+        notes = (
+            [_sentence(reading_verdict)] if run is None else [_run_line(run, reading.cost), _sentence(reading_verdict)]
+        )
+        if words := row.table.said_of_total_error(row.row):
+            notes.insert(0, f"total squared error over CA's: {reading.total_error:.3f}, printed {words}")
+        yield table_of_lines(title, COLUMNS, _reading_lines(row, reading), notes)
+    if row.random:
+        yield _spread(row, name)
 
 
-def _reading_lines(row: Row, reading: SolvedRatios, verdict: InstanceVerdict, room: int) -> list[str]:
-    queries, cells = reading.size
-    label = f"{reading.label}, " if reading.label else ""
-    shown = [
-        f"  {label}{queries} queries x {cells} cells: α in {interval_text(reading.cost)}, "
-        f"{reading.seconds:.3g} s" + uncertified_mark(reading.certified)
-    ]
+def _reading_lines(row: Row, reading: SolvedRatios) -> dict[str, dict[str, str]]:
     certified = {name: reading.ratio(name) for name in (*RIVALS, "GM")}
-    shown.append(_line("    certified", _agreed_digits_of(certified) | {"SM-II": "1"}, room=room))
+    implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
+    lines = {"printed": row.printed, "certified": _agreed_digits_of(certified) | {"SM-II": "1"}}
     for name, values in (("CA as coded", reading.coded), ("as worded", reading.words)):
         if values:
-            shown.append(_line(f"    {name}", _agreed_digits_of(_ratios_at(values, reading.cost)), room=room))
-    implied = {name: Evidence(name, name, reading.values[name], row.printed[name]).implied for name in RIVALS}
-    shown.append(_line("    implies α", {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}, room=room))
+            lines[name] = _agreed_digits_of({key: reading.at_cost(value) for key, value in values.items()})
+    lines["implies α"] = {name: f"{sum(ends) / 2:.5g}" for name, ends in implied.items()}
     factors = {name: (low**0.5, high**0.5) for name, (low, high) in certified.items()}
-    shown.append(_line("    times Δ", _agreed_digits_of(factors) | {"SM-II": "1"}, room=room))
-    words = row.table.said_of_total_error(row.row)
-    if words:
-        shown.append(f"    total squared error over CA's: {reading.total_error:.3f}, printed {words}")
-    return [*shown, f"    {_sentence(verdict)}"]
+    return lines | {"times Δ": _agreed_digits_of(factors) | {"SM-II": "1"}}
 
 
-def _run_line(run: PublishedRun, optimum: Interval) -> str:
+def _run_line(run: table2.PublishedRun, optimum: Interval) -> str:
     """Return the result of SM-II here, and its basis."""
     low, high = (100 * share for share in run.excess(optimum))
     return (
-        f"    SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
+        f"SM-II run here, {run.settings}, B = {run.basis}: α = {run.objective:.6g}, "
         f"{low:.2f} % to {high:.2f} % above the optimum, {run.steps} steps, "
         f"{run.seconds:.3g} s{', CAPPED' if run.capped else ''}"
     )
 
 
 def _sentence(verdict: InstanceVerdict) -> str:
-    text = RATIO_LINES_WORDS[verdict.finding]
-    if verdict.finding is Finding.ABOVE:
-        text += f" by {100 * verdict.excess[0]:.2f} % to {100 * verdict.excess[1]:.2f} %"
-    # A mechanism that fits both as optimal and as coded is named once.
-    fitting = [
+    """Return the verdict in words; a mechanism that fits both as optimal and as coded is named once."""
+    fitting = tuple(
         name for name in verdict.fitting if name.removesuffix(AS_CODED) not in verdict.fitting or AS_CODED not in name
-    ]
-    other = [name for name in verdict.others if AS_CODED not in name and name + AS_CODED not in verdict.fitting]
-    low, high = verdict.implied
-    text += f": {_subject(fitting, 'implies', 'imply')} α = {low:.5g} to {high:.5g}"
-    return text + (f"; {_subject(other, 'does not fit', 'do not fit')}" if other else "")
+    )
+    others = tuple(name for name in verdict.others if AS_CODED not in name and name + AS_CODED not in verdict.fitting)
+    return replace(verdict, fitting=fitting, others=others).sentence("α =")
 
 
-def _subject(names: Sequence[str], singular: str, plural: str) -> str:
-    return f"{', '.join(names)} {singular if len(names) == 1 else plural}"
-
-
-def _spread(row: Row, room: int) -> list[str]:
+def _spread(row: Row, name: str) -> TextTable:
     """Return the spread of the random instances, and which printed ratios lie in it."""
-    ends = {name: spread(row, name) for name in RIVALS}
-    count = len(row.random)
-    inside = [name for name in RIVALS if within_spread(row, name)]
-    outside = [name for name in RIVALS if name not in inside]
-    text = f"    INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
-    return [
-        f"  as the text, {count} seed{'s' if count > 1 else ''}"
-        + uncertified_mark(all(reading.certified for reading in row.random)),
-        _line("    least", {name: f"{low:.{DECIMALS}f}" for name, (low, _) in ends.items()}, room=room),
-        _line("    largest", {name: f"{high:.{DECIMALS}f}" for name, (_, high) in ends.items()}, room=room),
-        text + (f"; outside: {', '.join(outside)}" if outside else ""),
-    ]
-
-
-def _ratios_at(values: Mapping[str, Interval], cost: Interval) -> dict[str, Interval]:
-    return {name: (low / cost[1], high / cost[0]) for name, (low, high) in values.items()}
+    ends, count = {mechanism: spread(row, mechanism) for mechanism in RIVALS}, len(row.random)
+    inside = [mechanism for mechanism in RIVALS if within_spread(row, mechanism)]
+    outside = [mechanism for mechanism in RIVALS if mechanism not in inside]
+    text = f"INSTANCE IS RANDOM: of {count} seeds' spread, printed within: {', '.join(inside) or 'none'}"
+    title = f"{name}as the text, {count} seed{'s' if count > 1 else ''}"
+    lines = {
+        label: {mechanism: f"{pair[place]:.{DECIMALS}f}" for mechanism, pair in ends.items()}
+        for place, label in enumerate(("least", "largest"))
+    }
+    mark = uncertified_mark(all(reading.certified for reading in row.random))
+    return table_of_lines(
+        title + mark, COLUMNS, lines, [text + (f"; outside: {', '.join(outside)}" if outside else "")]
+    )
 
 
 def _agreed_digits_of(intervals: Mapping[str, Interval]) -> dict[str, str]:
@@ -439,3 +404,61 @@ def agreed_digits(interval: Interval) -> str:
         if f"{low:.{decimals}f}" == f"{high:.{decimals}f}":
             return f"{low:.{decimals}f}"
     return f"{low:.1f}..{high:.1f}"
+
+
+# The sheets of the tables.
+
+QUICK_ROWS = {5: 64, 6: 64, 7: 64, 8: 64, 10: 6, 11: 64}
+"""Largest parameter of a ratio table's rows in a quick run."""
+
+
+def _race(quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    seconds = limit or (2.0 if quick else 30.0)  # the paper let gradient descent run for minutes
+    return [partial(race, size, seconds) for size in CONVERGENCE]
+
+
+def _raced(name: str, row: Row) -> str:
+    answer = row.answers[name]
+    return str(answer.text(f"{{seconds:.2g}} s, {{gap:.0e}}{', CAPPED' if answer.seconds >= row.limit else ''}"))
+
+
+RACE: Columns = (
+    ("d", "{size}"),
+    ("descent, printed", "{printed[0]} s"),
+    ("SM-II, printed", "{printed[1]} s"),
+    ("descent", partial(_raced, "softmax_gradient")),
+    ("SM-II", partial(_raced, "softmax_newton")),
+    ("dual, certified", partial(_raced, "dual")),
+)
+
+
+def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
+    chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
+    # SM-II is run up to so many cells, for so many seconds; a requested time limit holds for all sizes.
+    seeds, runs = (3, (64, table2.QUICK_SECONDS)) if quick else (None, (256, table2.SECONDS))
+    all_sizes = runs if limit is None else (math.inf, limit)
+    return [partial(solve_row, table, row, seeds, all_sizes) for row in chosen]
+
+
+def _show_ratios(subject: str, out: Console, title: str, rows: Iterator[Row]) -> None:
+    print_lines(out, title, f"{subject[0].upper()}{subject[1:]}.", LEGEND, "")
+    for row in rows:
+        for drawn in tables(row):
+            out.print(drawn)
+        print_lines(out, "")
+
+
+LIMIT = ("limit",)  # the option of sheets on which published solvers run
+
+SHEETS = {
+    "table2": table2.TABLE,
+    "table3": Sheet(
+        f"{FFU}, Table 3", _race, one_table(RACE, heading=": seconds, and the gap proven", words=()), options=LIMIT
+    ),
+    **{
+        f"table{table.number}": Sheet(
+            table.source, partial(_ratios, table), partial(_show_ratios, table.subject), options=LIMIT
+        )
+        for table in RATIO_TABLES
+    },
+}

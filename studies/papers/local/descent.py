@@ -2,99 +2,74 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+import dualmech as dm
 from dualmech import fast, files, validate, workloads
-from dualmech.crosscheck.sheet import Row
+from dualmech.crosscheck.sheet import Columns, Row, Sheet, one_table
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.local import LocalMechanism
-from dualmech.problems.local.estimate import NonnegativeEstimate
-from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.progress import Progress
 from dualmech.studies import rivals
-from dualmech.studies.papers.local.instances import (
-    ALL_RANGE,
-    HADAMARD,
-    HISTOGRAM,
-    PREFIX,
-    RESPONSE,
-    TREE,
-    WORKLOADS,
-    LocalInstance,
-)
+from dualmech.studies.papers.local import instances as ldp
+from dualmech.studies.papers.local.comparison import NAMED
 from dualmech.studies.rivals import LocalRival
 from dualmech.validate import Array
-from dualmech.watching import without_warnings
-from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-6
 
-SEEDS, QUICK_SEEDS = 10, 3
+ANY_GAP = 1e6  # gap requested of descents, which prove nothing
 
-SIZES, QUICK_SIZES = (8, 16), (4,)
-
-EPSILONS = (1.0, 4.0)
+SEEDS, QUICK_SEEDS = 10, 3  # of random starts
 
 METHODS = (fast.PublishedGradient, fast.ProjectedGradient)
 """Gradient descent with the derivative of the authors' code, and with that of the text."""
 
-STEP_SIZES, QUICK_STEP_SIZES = (16, 32, 64, 128, 256, 512), (16, 32, 64)
-
 STEPS = 15  # steps that are timed (section 6.4)
 
 
-def descended(objectives: Mapping[str, tuple[float, ...]], gap: float, **values: object) -> Row:
-    """Return the row of gradient descent on a workload at one n and ε.
+def descended(values: Mapping[str, Any], gap: float) -> Row:
+    """Return the row of gradient descent on a workload at one n and ε, which never ends below the optimum.
 
-    - `objectives`: by method, L over the optimum, a random start each;
+    - `values`: with 'objectives', by method, L over the optimum, a random start each;
     - `gap`: of the optimum.
     """
-    nothing_below = min(map(min, objectives.values())) >= 1 - 2 * TOLERANCE
-    return Row({**values, "objectives": objectives}, gap, certified=gap <= TOLERANCE, sound=nothing_below)
+    nothing_below = min(map(min, values["objectives"].values())) >= 1 - 2 * TOLERANCE
+    return Row(values, gap, certified=gap <= TOLERANCE, sound=nothing_below)
 
 
-def solve(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+def solve(instance: ldp.LocalInstance, epsilon: float, seeds: int) -> Row:
     """Run gradient descent from some random starts, and the exact solver once.
 
     'variances' are, as the objectives, of the average variance, L less the workload's squares; 'median' is the time of
     the median start, of all methods.
     """
-    problem = LocalStrategy(instance.build(), epsilon)
+    problem = dm.LocalStrategy(instance.build(), epsilon)
     squares = float((problem.root**2).sum())
-    with without_warnings():
-        best = fast.solve(problem, tol=TOLERANCE)
-        runs_by_method = {
-            method.name: [fast.solve(problem, method=method(rng=seed)) for seed in range(seeds)] for method in METHODS
-        }
-    return descended(
-        {method: tuple(run.objective / best.objective for run in runs) for method, runs in runs_by_method.items()},
-        best.gap,
-        name=instance.name,
-        size=instance.size,
-        epsilon=epsilon,
-        variances={
-            method: tuple((run.objective - squares) / (best.objective - squares) for run in runs)
-            for method, runs in runs_by_method.items()
-        },
-        median=median(run.seconds for runs in runs_by_method.values() for run in runs),
-        seconds=best.seconds,
-    )
+    best = fast.solve(problem, tol=TOLERANCE)
+    objectives, variances, seconds = {}, {}, []
+    for method in METHODS:
+        runs = [fast.solve(problem, method=method(rng=seed), tol=ANY_GAP) for seed in range(seeds)]
+        objectives[method.name] = [run.objective / best.objective for run in runs]
+        variances[method.name] = [(run.objective - squares) / (best.objective - squares) for run in runs]
+        seconds += [run.seconds for run in runs]
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "objectives": objectives}
+    values |= {"variances": variances, "median": median(seconds), "seconds": best.seconds}
+    return descended(values, best.gap)
 
 
 def rows(quick: bool) -> list[Callable[[], Row]]:
     """Return the tasks; instances of fewer than three attributes have no 3-way marginals."""
-    sizes, seeds = (QUICK_SIZES, QUICK_SEEDS) if quick else (SIZES, SEEDS)
-    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
-    instances = [LocalInstance(name, size) for size in sizes for name in names]
+    sizes, seeds = ((4,), QUICK_SEEDS) if quick else ((8, 16), SEEDS)
+    names = (ldp.HISTOGRAM, ldp.PREFIX, ldp.ALL_RANGE) if quick else tuple(ldp.WORKLOADS)
+    instances = [ldp.LocalInstance(name, size) for size in sizes for name in names]
     return [
-        partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in EPSILONS
+        partial(solve, instance, epsilon, seeds) for instance in instances if instance.queries for epsilon in (1.0, 4.0)
     ]
 
 
@@ -104,20 +79,21 @@ def time_steps(size: int) -> Row:
     `STEPS` are timed one by one; the medians, by the clock and by the processor, are of the first ones of the search
     for a step length.
     """
-    problem = LocalStrategy(LocalInstance(HISTOGRAM, size).build(), 1.0)
+    problem = dm.LocalStrategy(ldp.LocalInstance(ldp.HISTOGRAM, size).build(), 1.0)
     clocks: list[tuple[float, float]] = []
 
-    def note(news: Progress) -> None:
+    def note(news: dm.Progress) -> None:
         clocks.append((time.perf_counter(), time.process_time()))
 
-    with without_warnings():
-        fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note)
-    wall, processor = (median(after[clock] - before[clock] for before, after in pairwise(clocks)) for clock in (0, 1))
+    fast.solve(problem, method="gradient", max_iterations=STEPS + 1, callback=note, tol=ANY_GAP)
+    wall, processor = (
+        median(after[clock] - before[clock] for before, after in itertools.pairwise(clocks)) for clock in (0, 1)
+    )
     return Row({"size": size, "seconds": wall, "processor": processor})
 
 
 def steps(quick: bool) -> list[Callable[[], Row]]:
-    return [partial(time_steps, size) for size in (QUICK_STEP_SIZES if quick else STEP_SIZES)]
+    return [partial(time_steps, size) for size in ((16, 32, 64) if quick else (16, 32, 64, 128, 256, 512))]
 
 
 # Where gradient descent begins (the local privacy paper, end of section 4): at random, or at a fixed mechanism.
@@ -125,29 +101,20 @@ def steps(quick: bool) -> list[Callable[[], Row]]:
 # The text says that beginning at the best known mechanism is never worse than that mechanism, and that beginning at
 # random tends to end better. Both are held against certified optima here.
 
-
-STARTS = (RESPONSE, HADAMARD, TREE)
+STARTS = (ldp.RESPONSE, ldp.HADAMARD, ldp.TREE)
 """Fixed mechanisms whose reports can be listed."""
 
-INITIALISATION_SEEDS, INITIALISATION_QUICK_SEEDS = 10, 3
 
-INITIALISATION_SIZE, QUICK_SIZE = 16, 8
-
-INITIALISATION_EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 4.0), (1.0,)
-
-
-def begun(
-    before: Mapping[str, float], after: Mapping[str, float], random: tuple[float, ...], gap: float, **values: object
-) -> Row:
+def begun(values: Mapping[str, Any], gap: float) -> Row:
     """Return the row of gradient descent from several starts, on a workload at one n and ε; L is over the optimum.
 
-    - `before`, `after`: by fixed mechanism, its L, and L where the descent from it ends;
-    - `random`: where descents from random strategies end;
+    - `values`: with 'before' and 'after', by fixed mechanism, its L, and L where the descent from it ends, which is no
+      more, and 'random', where descents from random strategies end;
     - `gap`: of the optimum.
     """
+    before, after = values["before"], values["after"]
     risen = max(after[name] / before[name] for name in after)
-    sound = min(*after.values(), *random) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
-    values |= {"before": before, "after": after, "random": random}
+    sound = min(*after.values(), *values["random"]) >= 1 - 2 * TOLERANCE and risen <= 1 + TOLERANCE
     return Row(values, gap, certified=gap <= TOLERANCE, sound=sound)
 
 
@@ -157,32 +124,26 @@ def random_is_better(row: Row) -> bool:
     return bool(median(row.random) < row.after[best])
 
 
-def solve_initialisation(instance: LocalInstance, epsilon: float, seeds: int) -> Row:
+def solve_initialisation(instance: ldp.LocalInstance, epsilon: float, seeds: int) -> Row:
     """Descend from every fixed mechanism and from some random strategies, and solve for the optimum."""
-    problem = LocalStrategy(instance.build(), epsilon)
+    problem = dm.LocalStrategy(instance.build(), epsilon)
     before, after = {}, {}
-    with without_warnings():
-        best = fast.solve(problem, tol=TOLERANCE)
-        for name in STARTS:
-            rival: Any = instance.rival(name, epsilon)
-            descent = fast.solve(problem, method="gradient", start=rival.strategy)
-            before[name] = rival.objective(problem.workload) / best.objective
-            after[name] = descent.objective / best.objective
-        random = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed)).objective for seed in range(seeds)]
-    ends = tuple(objective / best.objective for objective in random)
-    names = {"name": instance.name, "size": instance.size, "epsilon": epsilon}
-    return begun(before, after, ends, best.gap, **names)
+    best = fast.solve(problem, tol=TOLERANCE)
+    for name in STARTS:
+        rival: Any = instance.rival(name, epsilon)
+        descent = fast.solve(problem, method="gradient", start=rival.strategy, tol=ANY_GAP)
+        before[name] = rival.objective(problem.workload) / best.objective
+        after[name] = descent.objective / best.objective
+    drawn = [fast.solve(problem, method=fast.ProjectedGradient(rng=seed), tol=ANY_GAP) for seed in range(seeds)]
+    values = {"name": instance.name, "size": instance.size, "epsilon": epsilon, "before": before, "after": after}
+    return begun(values | {"random": [descent.objective / best.objective for descent in drawn]}, best.gap)
 
 
 def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
-    size, epsilons, seeds = (
-        (QUICK_SIZE, QUICK_EPSILONS, INITIALISATION_QUICK_SEEDS)
-        if quick
-        else (INITIALISATION_SIZE, INITIALISATION_EPSILONS, INITIALISATION_SEEDS)
-    )
-    names = (HISTOGRAM, PREFIX, ALL_RANGE) if quick else tuple(WORKLOADS)
+    size, epsilons, seeds = (8, (1.0,), QUICK_SEEDS) if quick else (16, (0.5, 1.0, 2.0, 4.0), SEEDS)
+    names = (ldp.HISTOGRAM, ldp.PREFIX, ldp.ALL_RANGE) if quick else tuple(ldp.WORKLOADS)
     return [
-        partial(solve_initialisation, LocalInstance(name, size), epsilon, seeds)
+        partial(solve_initialisation, ldp.LocalInstance(name, size), epsilon, seeds)
         for name in names
         for epsilon in epsilons
     ]
@@ -193,7 +154,6 @@ def initialisation_rows(quick: bool) -> list[Callable[[], Row]]:
 # The paper's data set is not part of the project. By default the users are spread over the types by Zipf's law,
 # ``x_u ∝ 1 / (u + 1)`` rounded to whole users; a file of counts takes its place.
 
-
 CONSISTENCY_SIZE, USERS = 64, 1000  # user types and users of the synthetic histogram
 LARGEST = 512  # most user types of a histogram in a file
 
@@ -201,12 +161,10 @@ EPSILON, RUNS, QUICK_RUNS = 1.0, 100, 10
 
 SECONDS, QUICK_SECONDS = 30.0, 1.0  # time for a strategy
 
-OPTIMISED = "optimised"  # the mechanism of the paper's figure
-
-CONSISTENCY_WORKLOADS: dict[str, Callable[[int], Workload]] = {
-    HISTOGRAM: workloads.identity,
-    PREFIX: workloads.prefix,
-    ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
+CONSISTENCY_WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
+    ldp.HISTOGRAM: workloads.identity,
+    ldp.PREFIX: workloads.prefix,
+    ldp.ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
 }
 """Those of the six that take any number of user types."""
 
@@ -242,7 +200,7 @@ def read_histogram(path: str) -> Array:
     return counts
 
 
-def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
+def _best_fixed(workload: dm.Workload) -> tuple[str, Any]:
     """Return the better of two fixed mechanisms for any number of user types."""
     size = workload.shape[1]
     tried: dict[str, LocalRival] = {
@@ -251,15 +209,6 @@ def _best_fixed(workload: Workload) -> tuple[str, LocalRival]:
     }
     best = min(tried, key=lambda name: tried[name].objective(workload))
     return best, tried[best]
-
-
-def _optimise(workload: Workload, seconds: float) -> LocalMechanism:
-    """Return the mechanism of the best strategy on average that is found in time."""
-    with without_warnings():
-        mechanism: LocalMechanism = fast.solve(
-            LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds
-        ).mechanism
-    return mechanism
 
 
 def solve_consistency(
@@ -274,22 +223,22 @@ def solve_consistency(
     x = synthetic() if path is None else read_histogram(path)
     size, users = len(x), float(x.sum())
     workload = CONSISTENCY_WORKLOADS[name](size)
-    queries = size * (size + 1) // 2 if name == ALL_RANGE else size
+    queries = size * (size + 1) // 2 if name == ldp.ALL_RANGE else size
     if optimised:
-        chosen, best = OPTIMISED, _optimise(workload, seconds)
-        variances = best.user_variances
+        answer = fast.solve(dm.LocalStrategy(workload, EPSILON), tol=TOLERANCE, time_limit=seconds)
+        chosen, best, variances = "optimised", answer.mechanism, answer.mechanism.user_variances
     else:
-        chosen, fixed = _best_fixed(workload)
-        variances = fixed.user_variances(workload)
+        chosen, best = _best_fixed(workload)
+        variances = best.user_variances(workload)
     truth, unit, gap = workload.apply(x), queries * users**2 * runs, 0.0
     errors = np.zeros(3)
     generator = validate.generator(rng=0)
     for _ in range(runs):
-        answers = best.simulate(x, generator) if optimised else workload.apply(fixed.simulate(x, generator))
+        simulated = best.simulate(x, generator)  # answers, or of a fixed mechanism an estimate of the data
+        answers = simulated if optimised else workload.apply(simulated)
         errors[0] += float(((answers - truth) ** 2).sum()) / unit
         for column, total in ((1, None), (2, users)):
-            with without_warnings():
-                solution = fast.solve(NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
+            solution = fast.solve(dm.NonnegativeEstimate(workload, answers, total), tol=TOLERANCE)
             gap = max(gap, solution.gap)
             errors[column] += float(((workload.apply(solution.primal) - truth) ** 2).sum()) / unit
     stated = float(x @ variances) / (queries * users**2)
@@ -300,11 +249,111 @@ def solve_consistency(
     return Row(values, gap, certified=gap <= TOLERANCE)
 
 
-def consistency_rows(quick: bool, path: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
+def consistency_rows(quick: bool, data: str | None = None, limit: float | None = None) -> list[Callable[[], Row]]:
+    if data is not None:
+        read_histogram(data)  # refuses another file, before any work
     runs, usual = (QUICK_RUNS, QUICK_SECONDS) if quick else (RUNS, SECONDS)
-    seconds = limit or usual
-    return [
-        partial(solve_consistency, name, runs, path, optimised, seconds)
-        for name in CONSISTENCY_WORKLOADS
-        for optimised in (False, True)
-    ]
+    pairs = itertools.product(CONSISTENCY_WORKLOADS, (False, True))
+    return [partial(solve_consistency, name, runs, data, optimised, limit or usual) for name, optimised in pairs]
+
+
+# The sheets of descents, of the time of a step and of estimates.
+
+
+def _best_and_median(name: str, method: str | None, row: Row) -> str:
+    numbers = getattr(row, name) if method is None else getattr(row, name)[method]
+    return f"{min(numbers):.3f}, {median(numbers):.3f}"
+
+
+DESCENT: Columns = (
+    *NAMED,
+    *(
+        (f"{label}{heading}", partial(_best_and_median, values, method))
+        for method, label in zip((method.name for method in METHODS), ("code: ", "text: "), strict=True)
+        for heading, values in (("L", "objectives"), ("variance", "variances"))
+    ),
+    ("seconds", "{median:.2g}"),
+    ("exact: gap", "{gap:.0e}"),
+    ("seconds", "{seconds:.2g}"),
+    ("certified", "{verdict}"),
+)
+
+INITIALISATION: Columns = (
+    *NAMED,
+    *((name, f"{{before[{name}]:.3f}} → {{after[{name}]:.3f}}") for name in STARTS),
+    ("random starts", partial(_best_and_median, "random", None)),
+    ("gap", "{gap:.0e}"),
+    ("certified", "{verdict}"),
+)
+
+CONSISTENCY: Columns = (
+    ("workload", "{workload}"),
+    ("mechanism", "{mechanism}"),
+    ("stated", "{stated:.3g}"),
+    ("unbiased", "{unbiased:.3g}"),
+    ("x ≥ 0", "{nonnegative:.3g}"),
+    ("x ≥ 0, total", "{consistent:.3g}"),
+    (
+        "improvement",
+        lambda row: ", ".join(f"{row.unbiased / getattr(row, name):.2f}" for name in ("nonnegative", "consistent")),
+    ),
+    ("certified", "{verdict}"),
+)
+
+
+def _better(rows: Sequence[Row]) -> str:
+    better = sum(map(random_is_better, rows))
+    return (
+        "Best and median of random starts. The median ends below the descent from the best of the fixed mechanisms in "
+        f"{better} of {len(rows)} rows."
+    )
+
+
+STEP_COLUMNS: Columns = (*(("n", "{size}"), ("seconds", "{seconds:.2g}"), ("processor", "{processor:.2g}")),)
+
+
+def _growth(rows: Sequence[Row]) -> str:
+    powers = (
+        np.log(after.processor / before.processor) / np.log(after.size / before.size)
+        for before, after in itertools.pairwise(rows)
+        if min(before.processor, after.processor) > 0
+    )
+    return f"Seconds of the processor grow from line to line as {', '.join(f'n^{power:.1f}' for power in powers)}."
+
+
+def _surveys(rows: Sequence[Row]) -> str:
+    return f"Means over {rows[0].runs} simulated surveys at ε = {EPSILON:g}; 'stated' is the mechanism's own."
+
+
+SHEETS = {
+    "descent": Sheet(
+        f"{ldp.LDP}, algorithm 2",
+        rows,
+        one_table(
+            DESCENT,
+            "Best and median of random starts, with the derivative of the authors' code and with that of the text. L "
+            "is tr(W G⁺ W'), what all minimise; the average variance is L less the squares of the workload.",
+            heading=": over the certified optimum",
+        ),
+    ),
+    "initialisation": Sheet(
+        f"{ldp.LDP}, initialisation",
+        initialisation_rows,
+        one_table(
+            INITIALISATION,
+            _better,
+            heading=": L over the certified optimum, before and after gradient descent",
+        ),
+    ),
+    "steps": Sheet(
+        f"{ldp.LDP}, Figure 3a",
+        steps,
+        one_table(STEP_COLUMNS, _growth, heading=": one step, 4 n outputs"),
+    ),
+    "consistency": Sheet(
+        f"{ldp.LDP}, Figure 3c",
+        consistency_rows,
+        one_table(CONSISTENCY, _surveys, heading=lambda rows: f": normalised squared error; {rows[0].data}"),
+        options=("data", "limit"),
+    ),
+}

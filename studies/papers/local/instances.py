@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
+import dualmech as dm
 from dualmech import workloads
 from dualmech.studies import rivals
 from dualmech.studies.rivals import LocalRival
-from dualmech.workloads.base import Workload
 
 LDP = "McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020"
 
@@ -55,7 +55,7 @@ class LocalInstance:
         counts = {ALL_RANGE: self.size * (self.size + 1) // 2, ALL_MARGINALS: 3**bits, THREE_WAY: three_way}
         return counts.get(self.name, self.size)
 
-    def build(self) -> Workload:
+    def build(self) -> dm.Workload:
         """Return the workload, or one with the same Gram matrix.
 
         Examples
@@ -67,27 +67,19 @@ class LocalInstance:
 
     def rival(self, name: str, epsilon: float) -> LocalRival:
         """Return a fixed mechanism for these user types."""
-        if name == BEST_HADAMARD:
-            return _best_hadamard(self.build(), epsilon)
-        if name in (LAPLACE, GAUSS):
-            norm, delta = ("l1", None) if name == LAPLACE else ("l2", DELTA)
-            return rivals.matrix_mechanism(self.build(), epsilon, norm, delta)
-        if name == FOURIER:
-            order = 3 if self.name == THREE_WAY else None
-            return rivals.fourier_response(self.attributes, epsilon, order)
-        return RIVALS[name](self.size, epsilon)
+        return RIVALS[name](self, epsilon)
 
 
 def _binary(size: int) -> list[int]:
     return [2] * (size.bit_length() - 1)
 
 
-def _all_marginals(size: int) -> Workload:
+def _all_marginals(size: int) -> dm.Workload:
     shape = _binary(size)
     return workloads.marginals(shape, ways=range(len(shape) + 1))
 
 
-WORKLOADS: dict[str, Callable[[int], Workload]] = {
+WORKLOADS: dict[str, Callable[[int], dm.Workload]] = {
     HISTOGRAM: workloads.identity,
     PREFIX: workloads.prefix,
     ALL_RANGE: lambda size: workloads.from_gram(workloads.all_range_gram(size)),
@@ -98,25 +90,37 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 """The six workloads of section 6.1; marginals and parities are over binary attributes."""
 
 
-def _best_hadamard(workload: Workload, epsilon: float) -> LocalRival:
-    size = workload.shape[1]
+Maker = Callable[[LocalInstance, float], LocalRival]
+
+
+def _of_size(build: Callable[[int, float], LocalRival], **options: Any) -> Maker:
+    """Return the maker of a mechanism that depends on nothing but n and ε."""
+    return lambda instance, epsilon: build(instance.size, epsilon, **options)
+
+
+def _best_hadamard(instance: LocalInstance, epsilon: float) -> LocalRival:
+    workload, size = instance.build(), instance.size
     tried = [rivals.hadamard_response(size, epsilon, 1 << power) for power in range(size.bit_length())]
     return min(tried, key=lambda rival: float(rival.user_variances(workload).max()))
 
 
-RIVALS: dict[str, Callable[[int, float], LocalRival]] = {
-    RESPONSE: rivals.randomised_response,
-    HADAMARD: rivals.hadamard_response,
-    ONE_BLOCK: partial(rivals.hadamard_response, blocks=1),
-    SUBSETS: rivals.subset_selection,
-    RAPPOR: rivals.rappor,
-    TREE: partial(rivals.hierarchical_response, branching=BRANCHING),
-    TREE_OF_SUBSETS: partial(rivals.hierarchical_response, branching=BRANCHING, oracle=rivals.subset_selection),
-}
-"""Mechanisms that depend on nothing but n and ε."""
+def _fourier(instance: LocalInstance, epsilon: float) -> LocalRival:
+    return rivals.fourier_response(instance.attributes, epsilon, 3 if instance.name == THREE_WAY else None)
 
-ALL_RIVALS = (
-    *(RESPONSE, HADAMARD, ONE_BLOCK, BEST_HADAMARD, SUBSETS, RAPPOR),
-    *(TREE, TREE_OF_SUBSETS, FOURIER, LAPLACE, GAUSS),
-)
-"""All that are compared, in the order of their columns."""
+
+RIVALS: dict[str, Maker] = {
+    RESPONSE: _of_size(rivals.randomised_response),
+    HADAMARD: _of_size(rivals.hadamard_response),
+    ONE_BLOCK: _of_size(rivals.hadamard_response, blocks=1),
+    BEST_HADAMARD: _best_hadamard,
+    SUBSETS: _of_size(rivals.subset_selection),
+    RAPPOR: _of_size(rivals.rappor),
+    TREE: _of_size(rivals.hierarchical_response, branching=BRANCHING),
+    TREE_OF_SUBSETS: _of_size(rivals.hierarchical_response, branching=BRANCHING, oracle=rivals.subset_selection),
+    FOURIER: _fourier,
+    LAPLACE: lambda instance, epsilon: rivals.matrix_mechanism(instance.build(), epsilon),
+    GAUSS: lambda instance, epsilon: rivals.matrix_mechanism(instance.build(), epsilon, "l2", DELTA),
+}
+"""All mechanisms that are compared, in the order of their columns."""
+
+ALL_RIVALS = tuple(RIVALS)

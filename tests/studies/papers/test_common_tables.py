@@ -122,8 +122,7 @@ class TestExamples:
             assert example.gap <= 1e-13
         lost = [fact.statement for each in examples.values() for fact in each.parts if not fact.printed]
         assert [statement[:3] for statement in lost] == ["M_b", "M_a", "M_4"]
-        wrong = common_examples.fact("3.8", "M_3 is maximal", 1.0)
-        assert dataclasses.replace(examples["3.8"], parts=(wrong,)).outcome is Agreement.DISAGREE
+        assert common_examples.example("3.8", {"M_3 is maximal": 1.0}).outcome is Agreement.DISAGREE
 
 
 class TestPicture:
@@ -265,16 +264,20 @@ def blocks(counts: Array) -> CensusBlocks:
     return CensusBlocks("test", np.asarray(counts, dtype=np.float64), real=True)
 
 
+def synthetic(choice: str, number: int) -> CensusBlocks:
+    return decisions.blocks_of(decisions.POPULATION[choice], number)
+
+
 class TestDecisions:
     @pytest.mark.parametrize("table", [ACCURACY[0], ACCURACY[1], ACCURACY[6]], ids=lambda table: table.choice)
     def test_right_choices_are_those_of_exact_counts(self, table: instances.AccuracyTable) -> None:
         """Against the rule written out, on counts and noise in their own units."""
-        drawn = decisions.synthetic_blocks(table.choice, blocks=30)
+        drawn = synthetic(table.choice, 30)
         found = decisions.solve(table, drawn)
         primary, secondary = CHOICES[table.choice].workloads
         parts = instances.summed_variances(primary, secondary)
-        for row, outcomes in found.rows.items():
-            setting = table.setting(row)
+        for row in found.parts:
+            setting = table.setting(row.name)
             first = 0
             for counts in drawn.counts:
                 signal = [
@@ -283,42 +286,40 @@ class TestDecisions:
                 ]
                 reached = sum(value >= setting.level - 1e-6 for value in signal)
                 first += reached < setting.share * len(signal) - 1e-9
-            assert outcomes[SUMMED].first == pytest.approx(100 * first / len(drawn.counts))
+            assert row.values[SUMMED].first == pytest.approx(100 * first / len(drawn.counts))
 
     def test_a_population_without_doubt_is_decided_right(self) -> None:
         counts = np.vstack([np.full((5, 128), 10_000.0), np.zeros((5, 128))])
         found = decisions.solve(ACCURACY[0], blocks(counts))
-        for outcomes in found.rows.values():
-            for outcome in outcomes.values():
-                assert outcome.first == 50
-                assert set(outcome.accuracy.values()) == {100.0}
+        for row in found.parts:
+            for outcome in (row.values[SUMMED], row.values[ESTIMATED]):
+                assert (outcome.first, outcome.plain, outcome.sure) == (50, 100, 100)
 
     def test_a_margin_makes_choices_worse_and_sums_make_the_finer_mechanism_look_worse(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=1000))
+        found = decisions.solve(ACCURACY[0], synthetic(HISRACE_TABLES, 1000))
         assert found.outcome is Agreement.AGREE
-        for outcomes in found.rows.values():
-            assert outcomes[SUMMED].first > outcomes[ESTIMATED].first
-            for outcome in outcomes.values():
-                assert outcome.accuracy[3.0] < outcome.accuracy[0.0]
+        for row in found.parts:
+            summed, estimated = (row.values[name] for name in (SUMMED, ESTIMATED))
+            assert summed.first > estimated.first
+            assert all(outcome.sure < outcome.plain for outcome in (summed, estimated))
 
     def test_printed_accuracies_are_those_without_a_margin(self) -> None:
         """On blocks that only look like the paper's: within 1.5 points without one, and further off with one."""
         for table in ACCURACY[:2]:
-            found = decisions.solve(table, decisions.synthetic_blocks(table.choice))
-            for row, (_, _, accuracy) in table.rows.items():
-                off = {margin: abs(each - float(accuracy)) for margin, each in found.rows[row][SUMMED].accuracy.items()}
-                assert off[0.0] < 1.5
-                assert off[3.0] > off[0.0]
+            found = decisions.solve(table, synthetic(table.choice, 10_000))
+            for row in found.parts:
+                outcome, accuracy = row.values[SUMMED], float(row.printed[2])
+                assert abs(outcome.plain - accuracy) < min(1.5, abs(outcome.sure - accuracy))
 
     def test_files_get_a_verdict(self) -> None:
-        found = decisions.solve(ACCURACY[0], decisions.synthetic_blocks(HISRACE_TABLES, blocks=200))
-        first = found.rows["2"][SUMMED].first
-        accuracy = found.rows["2"][SUMMED].accuracy[0.0]
-        rows = {"2": (f"{first:.2f}", "", f"{accuracy:.2f}"), "1": ("0.00", "", "50.00")}
-        table = dataclasses.replace(ACCURACY[0], rows=rows)
-        found = decisions.half_row(table, blocks(np.zeros((200, 1))), found.rows, 0.0, 0.0, True)
-        assert decisions.half_fits(found, "2")
-        assert not decisions.half_fits(found, "1")
+        found = decisions.solve(ACCURACY[0], synthetic(HISRACE_TABLES, 200))
+        row = found.parts[0]
+        outcome = row.values[SUMMED]
+        for texts, fits in (
+            ((f"{outcome.first:.2f}", "", f"{outcome.plain:.2f}"), True),
+            (("0.00", "", "50.00"), False),
+        ):
+            assert decisions.half_fits(dataclasses.replace(row, values={**row.values, "printed": texts})) is fits
 
     def test_a_count_that_reaches_the_level_exactly_is_enough(self) -> None:
         """At ρ = 1 and y = 3, two cells of noise 1/√2 each need three people: the paper's 71.47 twice."""
@@ -326,7 +327,7 @@ class TestDecisions:
         ages[0, :80] = 1.5
         table = next(each for each in ACCURACY if each.number == 5)
         found = decisions.solve(table, blocks(ages))
-        assert found.rows["1"][SUMMED].first == found.rows["2"][SUMMED].first == 0
+        assert {row.values[SUMMED].first for row in found.parts if row.name in ("1", "2")} == {0}
 
 
 FITS = (census.logistic_thresholds, census.best_thresholds)
@@ -447,14 +448,15 @@ class TestGrid:
             own = task()
             assert own.own and not own.judged
             tabled = drawn[own.table.choice]
-            for one, two in zip(("1/8", "2"), own.rows, strict=True):
-                assert tabled.rows[one] == own.rows[two]
+            printed = {row.name: row for row in tabled.parts}
+            for name, row in zip(("1/8", "2"), own.parts, strict=True):
+                assert all(printed[name].values[each] == row.values[each] for each in (SUMMED, ESTIMATED))
 
     def test_settings_that_differ_in_anything_are_rows_of_their_own(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, "rho,gamma", "0.5,0.1", "0.5,0.2", "0.5,0.1", "0.50000001,0.1")
         assert len(decisions.rows(True, grid=path)) == 3
         (two, cells) = decisions.halves("HisRace", True, grid=path)
-        assert all(len(task.args[0].rows) == 2 for task in (two, cells))  # type: ignore[attr-defined]
+        assert all(len(task.args[1]) == 2 for task in (two, cells))  # type: ignore[attr-defined]
 
     def test_sigma_is_the_noise_of_the_coarser_mechanism(self, tmp_path: Path) -> None:
         """Seven one-way marginals at ρ = 1/8: variance 7 / 2ρ = 28."""
@@ -490,7 +492,7 @@ class TestGrid:
         assert "printed" not in said
 
     def test_a_count_that_costs_next_to_nothing_says_nothing(self) -> None:
-        drawn = decisions.synthetic_threshold_blocks(blocks=400)
+        drawn = decisions.blocks_of(decisions.AGES, 400)
         exact, noisy = (
             decisions.solve_thresholds("own", drawn, instances.Setting(1 / 128, 0.5, 20, gamma)) for gamma in (1, 1e-9)
         )
@@ -519,12 +521,13 @@ class TestCommand:
     def test_a_file_goes_to_the_tables_that_it_fits(self, tmp_path: Path) -> None:
         path = str(tmp_path / "tracts.npy")
         np.save(path, POPULATIONS["AgeGender"].draw(blocks=30, seed=1).astype(np.int32))
-        sheets = tables.with_data(tables.select_sheets(["common/hisrace", "common/thresholds"]), path)
-        assert sheets["common/hisrace"] is tables.SHEETS["common/hisrace"]
-        (row,) = (task() for task in sheets["common/thresholds"].tasks(True)[:1])
+        chosen = tables.select_sheets(["common/hisrace", "common/thresholds"])
+        tasks = tables.planned(chosen, True, {"data": path})
+        assert len(tasks["common/hisrace"]) == len(decisions.halves("HisRace", True))
+        row = tasks["common/thresholds"][0]()
         assert (row.blocks, row.number, row.judged) == (path, 30, True)
         with pytest.raises(dm.errors.InvalidInputError, match=re.escape("128 cells per block")):
-            tables.with_data(tables.select_sheets(["common/hisrace"]), path)
+            tables.planned(tables.select_sheets(["common/hisrace"]), True, {"data": path})
 
     @pytest.mark.parametrize(
         ("name", "population"), [("hisrace", "HisRace"), ("brazil", "Brazil"), ("thresholds", "AgeGender")]

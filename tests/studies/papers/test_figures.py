@@ -121,7 +121,7 @@ class TestFigures:
     def test_a_wrong_closed_form_is_found_out(self) -> None:
         here = figures.point(8, 4, solved=True)
         for changes in ({"squared_cost": here.squared_cost * 1.001}, {"curves": here.curves | {"wCA-I": 1.5}}):
-            assert figures.held_point(**{**here.values, **changes}).outcome is Agreement.DISAGREE
+            assert figures.held_point({**here.values, **changes}).outcome is Agreement.DISAGREE
 
     def test_solved_points_are_among_those_shown(self) -> None:
         for figure in (FIGURE_2, FIGURE_3):

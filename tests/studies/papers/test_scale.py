@@ -13,6 +13,7 @@ import dualmech as dm
 from dualmech import crosscheck, fast, reference
 from dualmech.crosscheck.agreement import Agreement
 from dualmech.crosscheck.instances import tables
+from dualmech.crosscheck.sheet import Row
 from dualmech.studies.papers import scale, sheets
 from dualmech.studies.papers.scale import MarginalsCase
 from dualmech.studies.papers.sheets import SHEETS
@@ -57,6 +58,7 @@ class TestPublished:
             assert row.outcome is Agreement.AGREE and row.gap <= scale.MARGINALS_TOLERANCE
             assert row.paper.finding is Finding.AGREES and row.paper.fitting == tuple(scale.WAYS)
             assert all(entry.largest and entry.least[1] ** 2 <= entry.largest[0] for entry in row.parts)
+        assert row.parts[0].text(dict(scale.PUBLISHED_COLUMNS)["computed again"]) == "3.0468"
         twice = [replace(each, values={**each.values, "again": tuple(2 * n for n in each.again)}) for each in row.parts]
         assert scale.of_data_set("", twice).paper.finding is not Finding.AGREES
 
@@ -98,7 +100,7 @@ def test_layers_that_disagree_would_be_found() -> None:
     case = scale.sixty(quick=True)[0]
     row = scale.solve_marginals(case)
     other = reference.solve(MarginalsCase("", case.domain, (1,)).problem(), backend="CLARABEL")
-    mixed = scale.with_plain_noise([row.best, other], {}, row.plain, row.consistent, 0.0)
+    mixed = Row.of_answers({}, [row.best, other])
     assert mixed.outcome is Agreement.DISAGREE
 
 

@@ -3,13 +3,12 @@
 from fractions import Fraction
 from pathlib import Path
 
-import pytest
 from commanded import run
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.crosscheck.sheet import Row, Sheet
-from dualmech.studies.papers import sheets, verdicts
+from dualmech.crosscheck.sheet import Row
+from dualmech.studies.papers import sheets
 from dualmech.watching import answers
 
 
@@ -23,32 +22,32 @@ def test_a_tables_optima_are_proven(tmp_path: Path) -> None:
 
 
 def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
-    (task,) = verdicts.with_proofs({"a/b": Sheet("", lambda quick: [_row], lambda *_: None)}, str(tmp_path))[
-        "a/b"
-    ].tasks(True)
-    assert task().name == "row"
+    def computed() -> str:
+        (rows,) = sheets.compute({"a/b": [_row]}, proofs=str(tmp_path))
+        return str(next(rows).name)
+
+    assert computed() == "row"
     (proof,) = tmp_path.glob("*.json")
     proof.write_text("mine")
-    assert task().name == "row" and proof.read_text() == "mine", "what is there already is kept"
-    written = verdicts.written(str(tmp_path))
-    assert written.proofs == 1
-    ((name, reason),) = written.refused.items()
-    assert name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in reason
+    assert computed() == "row" and proof.read_text() == "mine", "what is there already is kept"
+    assert sheets.written(str(tmp_path)).endswith(
+        ": 1 optima proven in whole numbers; 1 have none, and a file with the reason"
+    )
+    (refused,) = tmp_path.glob("*.txt")
+    assert refused.name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in refused.read_text()
 
 
 def _row() -> Row:
     for problem in (dm.FitnessForUse(dm.workloads.prefix(2)), dm.LocalStrategy(dm.workloads.identity(21), 1.0)):
         fast.solve(problem, tol=1e-3)
-    with pytest.warns(dm.errors.UncertifiedWarning):  # proves no optimum, and has no file
-        fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)
+    fast.solve(dm.FitnessForUse(dm.workloads.prefix(8)), tol=1e-9, max_iterations=1)  # proves no optimum, has no file
     return Row({"name": "row"})
 
 
 def test_a_folder_that_cannot_be_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with pytest.raises(dm.errors.FileFormatError):
-            verdicts.with_proofs(sheets.select_sheets([]), str(folder))
+        assert isinstance(run("crosscheck", "--quick", "--prove", folder).exception, dm.errors.FileFormatError)
 
 
 def test_answers_are_collected_while_they_are_asked_for() -> None:
