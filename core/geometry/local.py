@@ -130,7 +130,7 @@ def forms(matrix: Array, epsilon: float, mirrored: bool = False, single: bool = 
         np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
         for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
     ]
-    kind = np.float32 if single else np.float64
+    kind: type[np.floating[Any]] = np.float32 if single else np.float64
     columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T.astype(kind)
     mixed = 2 * first @ matrix[:half, half:]
     lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(kind)
