@@ -22,6 +22,8 @@ from .exact import Given, Refused, above, below, expect
 
 SCHEMA = "dualmech.proof/3"
 
+READ = ("dualmech.proof/2", SCHEMA)  # which differ in tables alone
+
 NOISE = ("targets", "participation targets", "table targets", "product targets")
 SPREAD = ("weights", "participation weights", "table weights", "product weights")
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -75,7 +77,7 @@ def check(proof: Any) -> tuple[Fraction, Fraction]:
 def shown(proof: Any) -> tuple[Fraction, Fraction]:
     """Return the lower and the upper bound that a file shows, whatever it claims."""
     schema = proof.get("schema") if isinstance(proof, dict) else None
-    expect(schema == SCHEMA, f"it is no {SCHEMA!r} file, its schema is {str(schema)[:40]!r}")
+    expect(schema in READ, f"it is no {SCHEMA!r} file, its schema is {str(schema)[:40]!r}")
     contents = Given(proof)
     contents.get("schema"), contents.get("claim")  # of which one was read, and the other is not asked here
     problem = contents.part("problem")

@@ -224,9 +224,14 @@ class TestFiles:
                     assert lower <= proof.upper and proof.lower <= upper
         assert refused > 100
 
+    def test_a_proof_of_the_schema_before_is_read(self, proof: dm.Proof) -> None:
+        """It wrote tables in another way, and everything else as now."""
+        older = changed(proof.document, ("schema",), "dualmech.proof/2")
+        assert check.check(older) == check.check(proof.document)
+
     def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
         for place, value, words in (
-            (("schema",), "dualmech.proof/2", "it is no 'dualmech.proof/3' file, its schema is 'dualmech.proof/2'$"),
+            (("schema",), "dualmech.proof/4", "it is no 'dualmech.proof/3' file, its schema is 'dualmech.proof/4'$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),
