@@ -139,6 +139,10 @@ BENCHMARKS = (
         lambda: _program1(workloads.marginals_gram((16, 16, 32), ways=2)),
         *(1e-3, 20),
     ),
+    *(
+        _once(f"local: {n} prefixes", partial(dm.LocalStrategy, workloads.prefix(n), 1.0), 1e-6, 1500)
+        for n in (16, 20, 24, 28, 32)
+    ),
 )
 """Named by workload for fitness for use, else by family; the last takes minutes and 4 GiB. Running sums on a matrix are
 those that `auto` would take for a stream; the steps that are allowed are stated beside those taken, never asserted."""
