@@ -144,16 +144,7 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
     known = _known_bound(problem, frame, limits.deadline)
     judging = _judging_seconds(problem, limits.deadline)
     few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
-    bound = 0.0 if few else local.trace_bound(problem.root, problem.epsilon)
-    searching = limits.deadline.after(1.0 if closed_form else SEARCHING)
-    if known is not None:
-        bound, searching = float(known.costs.sum()), limits.deadline.after(RESUMED)  # costs are scaled so
-    if few:
-        searching = limits.deadline.before(judging)
-    aim = MARGIN * limits.tol if few or known is None else NEARLY * limits.tol
-    within = replace(limits, tol=aim, deadline=searching)
-    outcome, drawn = search.search(problem, frame, within, rng, bound, aim if few or known is None else np.inf)
-    proven = outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
+    outcome, drawn, proven = _searched(problem, frame, limits, rng, known, judging)
     unlimited = limits.deadline.left is None and not limits.steps_given
     if few and unlimited and not proven and problem.user_types > TIMED:  # a judgement alone would take seconds
         return _all_priced(problem, frame, limits, outcome)
@@ -188,6 +179,29 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         return answer
     exact = _all_priced(problem, frame, limits, outcome)
     return min(exact, answer, key=lambda ending: ending.gap)
+
+
+def _searched(
+    problem: LocalStrategy,
+    frame: Frame,
+    limits: loop.Limits,
+    rng: np.random.Generator,
+    known: LocalDual | None,
+    judging: float,
+) -> tuple[loop.Outcome[Columns], Columns, bool]:
+    """Return the outcome of a search, the best of the drawn sets, and whether a bound known beforehand proves it."""
+    few, deadline = judging < np.inf, limits.deadline
+    bound = 0.0 if few else local.trace_bound(problem.root, problem.epsilon)
+    closed_form = problem.user_types > MULTIPLIED and deadline.left is not None
+    searching = deadline.after(1.0 if closed_form else SEARCHING)
+    if known is not None:
+        bound, searching = float(known.costs.sum()), deadline.after(RESUMED)  # costs are scaled so
+    if few:
+        searching = deadline.before(judging)
+    aim = MARGIN * limits.tol if few or known is None else NEARLY * limits.tol
+    within = replace(limits, tol=aim, deadline=searching)
+    outcome, drawn = search.search(problem, frame, within, rng, bound, aim if few or known is None else np.inf)
+    return outcome, drawn, outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
 
 
 def _candidates(

@@ -111,8 +111,7 @@ NOT_PUBLIC = {
     "dualmech.files.csv": "tables from files, and to pandas",
     "dualmech.crosscheck.collection": "problems whose optima are proven, for the sheets of backends",
     "dualmech.crosscheck.library": "the same",
-    "dualmech.crosscheck.sdpa": "programs as files, for the same sheets",
-    "dualmech.reference.conic": "such a file as a program",
+    "dualmech.reference.conic": "programs as files state them, for the same sheets",
 }
 """What studies import though users do not, with the reason."""
 
