@@ -2,8 +2,9 @@
 
 Names compare solvers instead: ``peers`` total variance with other libraries that are installed, ``epochs`` that of
 several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
-eigen-queries with general backends. ``growth`` says how time and memory grow on each geometry; ``records`` counts 100
-million records on engines (extra ``engines``, 4 GB of disk).
+eigen-queries with general backends. ``growth`` says how time and memory grow on each geometry, and ``tables``
+how a release grows with its tables; ``records`` counts 100 million records on engines (extra ``engines``, 4 GB of
+disk).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import typer
 from dualmech.crosscheck import printing
 from dualmech.studies.benchmarks import contest, counting, growth, layers
 
-GROUPS = contest.REPORTS | {"growth": growth.report, "records": counting.counts}
+GROUPS = contest.REPORTS | {"growth": growth.report, "tables": growth.release_report, "records": counting.counts}
 """What is measured besides the cases of the fast layer, by the name that runs it; each returns a table."""
 
 

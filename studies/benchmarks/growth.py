@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -99,3 +101,44 @@ def lay_out(measured: Sequence[Measured]) -> TextTable:
 def report() -> TextTable:
     pairs = [(index, size) for index, case in enumerate(CASES) for size in case.sizes]
     return lay_out([in_own_process(measure, *pair) for pair in pairs])
+
+
+# A release of many tables, step by step: what grows faster than the number of tables shows here first.
+
+STEPS = ("count records", "draw", "estimates of all tables", "write", "simulate")
+
+
+def measure_release(attributes: int) -> Measured:
+    """Return the processor's seconds of each step of a release of all pairs of attributes of three values."""
+    with without_warnings():
+        answer = fast.solve(dm.FitnessForUse(workloads.marginals([3] * attributes, ways=2), 1e6), tol=TOLERANCE)
+    records = np.random.default_rng(0).integers(0, 3, (2000, attributes))
+    clocks = []
+
+    def run(step: Callable[[], Any]) -> Any:
+        with clocked() as clock:
+            result = step()
+        clocks.append(clock["processor"])
+        return result
+
+    counts = run(lambda: dm.records.count(records, answer.mechanism.needed_tables))
+    released = run(lambda: dm.release(answer, counts))
+    run(lambda: [released.estimates(name) for name in released.tables])
+    with tempfile.TemporaryDirectory() as folder:
+        run(lambda: released.write(f"{folder}/tables"))
+    run(lambda: answer.mechanism.simulate(counts, 0))
+    return {"size": len(released.tables)} | dict(zip(STEPS, clocks, strict=True))
+
+
+def release_report(attributes: Sequence[int] = (25, 50, 100)) -> TextTable:
+    measured = [in_own_process(measure_release, count) for count in attributes]
+    columns: Columns = (
+        ("step", "{step}"),
+        *((f"CPU s, {row['size']} tables", f"{{seconds[{place}]:.2f}}") for place, row in enumerate(measured)),
+        ("power of the number", "{power:.2f}"),
+    )
+    rows = [
+        Row({"step": step, "seconds": [row[step] for row in measured], "power": exponent(measured, step, 0.05)})
+        for step in STEPS
+    ]
+    return drawn("a release of all pairs of attributes of three values", columns, rows, words=("step",))

@@ -37,6 +37,12 @@ def test_exponents_are_those_of_power_laws_and_what_is_too_small_counts_for_none
     assert math.isnan(growth.exponent(found[:3], "processor", 0.5))
 
 
+def test_a_release_is_measured_step_by_step() -> None:
+    pytest.importorskip("opendp")
+    text = shown(growth.release_report((4, 6)))
+    assert "6 tables" in text and "15 tables" in text and all(step in text for step in growth.STEPS)
+
+
 def test_growth_is_measured_and_laid_out() -> None:
     found = [growth.measure(index, case.sizes[0]) for index, case in enumerate(growth.CASES) if index != 4]
     assert all(each["processor"] > 0 and each["proven"] <= growth.TOLERANCE for each in found)
