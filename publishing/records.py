@@ -329,8 +329,8 @@ class Counting:
             numbers = [*self.numbers.all_of(chunk.columns[COUNT])] if COUNT in chunk.columns else None
             wrong = [array < 0 for array in codes.values()] + [mask for _, mask in self._impossible(codes)]
             wrong += [] if numbers is None else [np.array([number < 0 for number in numbers])]
-            if len(rows := np.flatnonzero(np.any(wrong, axis=0))):
-                raise self._error(chunk, codes, rows)
+            if any(mask.any() for mask in wrong):
+                raise self._error(chunk, codes, np.flatnonzero(np.any(wrong, axis=0)))
             records = chunk.sizes
             if numbers is not None:
                 if chunk.sizes is not None:
