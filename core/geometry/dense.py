@@ -186,7 +186,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)
-        if not (request.named or workload.has_matrix):
+        if not (request.named or workload.has_matrix or workload.needs_no_matrix):
             raise GeometryError(f"the matrix of the workload, {queries} x {cells}, cannot be written out")
         rank = min(queries, cells)
 

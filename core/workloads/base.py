@@ -111,6 +111,11 @@ class Workload(Displayed):
         """Whether the matrix is stored sparse."""
         return sp.issparse(self.matrix)
 
+    @property
+    def needs_no_matrix(self) -> bool:
+        """Whether its few steps say all that a matrix of the queries would; see `steps`."""
+        return False
+
     def dense(self) -> Array:
         """Return the (m, d) matrix written out; refused above `MAX_DENSE_ENTRIES` entries."""
         queries, cells = self.shape

@@ -83,6 +83,8 @@ class RuleWorkload(StructuredWorkload):
 
 MAX_STEPS = 2**22  # most sums of a stream
 
+FEW_CELLS = 64  # cells from which two steps a range are few next to its entries
+
 
 class StreamWorkload(RuleWorkload):
     """Running sums ``s_j = x_j + β s_{j-1}`` of all cells, (d, d); the matrix on demand.
@@ -373,6 +375,10 @@ class RangeWorkload(RuleWorkload):
         row = ((np.sqrt(8.0 * left + 1) - 1) / 2).astype(np.int64)
         row += ((row + 1) * (row + 2) // 2 <= left).astype(np.int64) - (row * (row + 1) // 2 > left)
         return cells - 1 - row, cells - 1 - (left - row * (row + 1) // 2)
+
+    @property
+    def needs_no_matrix(self) -> bool:
+        return self.shape[0] <= MAX_NAMES and self.shape[1] >= FEW_CELLS
 
     def steps(self) -> Steps | None:
         queries = self.shape[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast, reference
 from dualmech.geometry.stream import RangeStream
+from dualmech.workloads import base, streams
 
 
 def stated(cells: int, geometry: str = "stream", weights: float = 1.0) -> dm.TotalVariance:
@@ -153,3 +154,23 @@ class TestFilesAndRefusals:
         dm.save(answer, tmp_path / "found.npz")
         again = dm.load(tmp_path / "found.npz")
         assert again == answer and again.problem.geometry.name == "stream" and again.certificate.certifies(1e-4)
+
+
+@pytest.mark.parametrize("cells", [64, 65, 200])
+def test_few_steps_are_known_beforehand(cells: int) -> None:
+    ranges = dm.workloads.all_range(cells)
+    assert ranges.needs_no_matrix and ranges.steps() is not None
+
+
+def test_targets_on_all_ranges_need_no_matrix_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranges of 1,024 cells were refused, whose matrix has 4 GiB; here any matrix of ranges is refused."""
+    known = fast.solve(dm.FitnessForUse(dm.workloads.all_range(70)), tol=1e-6)
+    monkeypatch.setattr(base, "MAX_DENSE_ENTRIES", 2**13)
+    monkeypatch.setattr(streams, "MAX_DENSE_ENTRIES", 2**13)
+    problem = dm.FitnessForUse(dm.workloads.all_range(70))
+    assert problem.geometry.name == "dense" and not problem.workload.has_matrix
+    answer = fast.solve(problem, tol=1e-6)
+    assert answer.status is dm.Status.CERTIFIED
+    assert answer.lower_bound <= known.objective and known.lower_bound <= answer.objective
+    with pytest.raises(dm.errors.GeometryError, match="cannot be written out"):
+        dm.FitnessForUse(dm.workloads.all_range(63))
