@@ -395,17 +395,18 @@ def _factor(
 ) -> tuple[Array, Array | None, int]:
     """Return the basis B, the factor L with ``W = L B``, None where it is W itself, and B's rows beyond the rank."""
     cells = workload.shape[1]
-    if basis is None and steps is not None and workload.shape[0] >= linalg.TALL * cells:
+    rows = None if basis is None else np.array(validate.finite(2, basis=basis))
+    on_cells = rows is None or (rows.shape == (cells, cells) and linalg.is_identity(rows))
+    if on_cells and steps is not None and workload.shape[0] >= linalg.TALL * cells:
         norms = workload.row_norms()
         if linalg.are_clearly_independent(steps.gram(1 / np.where(norms > 0, norms, 1.0) ** 2)):
             return np.eye(cells), None, 0
     dense = workload.dense()
-    if basis is None:
+    if rows is None:
         spanning = without_rounding(linalg.row_basis(dense))
         if linalg.is_identity(spanning):
             return spanning, None, 0
         return spanning, dense @ spanning.T if steps is None else steps.times(spanning.T), 0
-    rows = np.array(validate.finite(2, basis=basis))
     validate.moderate(basis=rows)
     if rows.shape[1] != cells:
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {rows.shape[1]}")

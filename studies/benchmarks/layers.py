@@ -110,6 +110,7 @@ BENCHMARKS = (
     Benchmark("512 ranges, d 256", lambda: dm.FitnessForUse(_ranges(256, 512)), 1e-6, 150),
     Benchmark("512 ranges, d 256, random", partial(_uniform, 256, 512), 1e-6, 150),
     Benchmark("all ranges, d 256", lambda: dm.FitnessForUse(workloads.all_range(256)), 1e-6, 30),
+    _once("all ranges, d 1024", lambda: dm.FitnessForUse(workloads.all_range(1024)), 1e-6, 30),
     Benchmark("12800 ranges, d 256", lambda: dm.FitnessForUse(_ranges(256, 12800)), 1e-6, 30),
     Benchmark("12800 normal queries, d 256", lambda: dm.FitnessForUse(_normal(12800, 256)), 1e-6, 30),
     _once("2048 ranges, d 1024", lambda: dm.FitnessForUse(_ranges(1024, 2048)), 1e-6, 400),

@@ -162,7 +162,7 @@ def test_few_steps_are_known_beforehand(cells: int) -> None:
     assert ranges.needs_no_matrix and ranges.steps() is not None
 
 
-def test_targets_on_all_ranges_need_no_matrix_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_on_all_ranges_need_no_matrix_of_queries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All ranges of 1,024 cells were refused, whose matrix has 4 GiB; here any matrix of ranges is refused."""
     known = fast.solve(dm.FitnessForUse(dm.workloads.all_range(70)), tol=1e-6)
     monkeypatch.setattr(base, "MAX_DENSE_ENTRIES", 2**13)
@@ -172,5 +172,9 @@ def test_targets_on_all_ranges_need_no_matrix_of_queries(monkeypatch: pytest.Mon
     answer = fast.solve(problem, tol=1e-6)
     assert answer.status is dm.Status.CERTIFIED
     assert answer.lower_bound <= known.objective and known.lower_bound <= answer.objective
+    variances = answer.mechanism.variances(problem.workload)
+    assert variances.max() == pytest.approx(1, rel=1e-6) and len(variances) == 2485
+    dm.save(answer, tmp_path / "answer.npz")
+    assert dm.load(tmp_path / "answer.npz").certificate.interval == answer.certificate.interval
     with pytest.raises(dm.errors.GeometryError, match="cannot be written out"):
         dm.FitnessForUse(dm.workloads.all_range(63))
