@@ -129,7 +129,6 @@ def _on_geometry(
 
 @describe.register(ReuseFitness)
 def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what the queries get, what all that is known in the end costs, and what is to be run for it now."""
     if isinstance(problem.geometry, Blocks):
         _by_table(out, problem, solution.prices, problem.geometry.forms(solution.primal), terms)
     else:
@@ -142,7 +141,6 @@ def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms
 
 
 def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what the variances of all ranges come to, and those of some."""
     mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
     lengths = [2**power for power in range(cells.bit_length())]
     # Those in the middle: ranges are numbered by their first cells, and then by their last.
@@ -233,7 +231,6 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
 
 
 def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, terms: Terms) -> None:
-    """Print what tables get: the largest variance of each, or what all have."""
     fitness = problem.numbers == "targets"
     word, values = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
     orbits = getattr(problem.geometry, "tables", np.arange(len(values)))
@@ -272,7 +269,6 @@ def _tables_by_name(stated: Workload, workload: Any) -> list[tuple[str, npt.NDAr
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> TextTable:
-    """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
     variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
@@ -293,7 +289,6 @@ def _target_table(
 
 
 def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> TextTable:
-    """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
     bill, rows = variances if weights is None else weights * variances, []
     for group, inside in _groups(workload):
         got = variances[inside]
@@ -316,21 +311,18 @@ MEANINGS = {
 
 
 def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
-    """Return a table with one note that says what its headings mean."""
     meanings = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
     note = "; ".join(meanings).format(z=z, level=level_of(z))
     return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
 
 
 def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
-    """Return the groups of queries in order, each with which queries are in it."""
     names = workload.groups
     groups = np.array(names)
     return [(group, groups == group) for group in dict.fromkeys(names)]
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 

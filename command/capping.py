@@ -70,7 +70,6 @@ def solve_capped(
 
 
 def _searched(search: Search, width: float, layer: Layer, z: float) -> Capped:
-    """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
     try:
         return capped(
             search.workload,

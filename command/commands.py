@@ -117,7 +117,6 @@ def solve(
 def _solve_within(
     request: Request, within: str, tol: float | None, output: str | None, threads: int | None
 ) -> NoReturn:
-    """Find the best strategy of a class, write it, and report how far it is from the optimum at most."""
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.threads import blas_threads
@@ -245,7 +244,6 @@ def waste(
 
 
 def _judge_solution(context: typer.Context, solution: dm.Solution, tol: float) -> None:
-    """Report a solution from a file, which was judged anew when it was read, and leave."""
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of

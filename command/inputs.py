@@ -102,7 +102,6 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
 
 
 def _eigen_queries(workload: Workload) -> Workload | Matrix:
-    """Return the eigen-queries; of all ranges they are sines, and no matrix is made."""
     if isinstance(workload, RangeWorkload):
         return workloads.sines(workload.shape[1])
     return designs.eigen_queries(workload)
@@ -359,7 +358,6 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
 
 
 def _by_query(workload: Workload, path: str, rows: Rows) -> ByName:
-    """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
     try:
         tables = tables_of(workload).table_names
     except InvalidInputError:

@@ -79,7 +79,6 @@ def page(
 
 
 def _weights(answer: Solution, formula: Formula, proven: ExactOptimum | None) -> Section:
-    """Return the dual weights and the noise, or what else was sought."""
     exact: dict[str, object] = {}
     if proven is not None:
         exact = {"neighbour_weights": [*proven.neighbour_weights], "query_weights": [*proven.query_weights]}
@@ -95,7 +94,6 @@ def _weights(answer: Solution, formula: Formula, proven: ExactOptimum | None) ->
 
 
 def _values(symbol: Symbol, held: Any) -> list[Part]:
-    """Return the numbers of a symbol, where they are an array that can be listed."""
     if not symbol.part or not isinstance(held, np.ndarray | list):
         return []
     if np.ndim(held) == 1:
@@ -156,7 +154,6 @@ def _prices(answer: Solution, proven: ExactOptimum | None) -> Section:
 
 
 def _phase_prices(answer: Solution) -> list[Words]:
-    """Return what each phase of several epochs costs, the largest first, and each of its steps; nothing of others."""
     geometry: Any = getattr(answer.problem, "geometry", None)
     if not hasattr(geometry, "phase_prices"):
         return []
@@ -182,7 +179,6 @@ def _price(prices: Array, j: int, answer: Solution, proven: ExactOptimum | None)
 
 
 def _name(problem: Problem, count: int, j: int) -> str:
-    """Return what the item of a price is called: a table, a query, a user type, or a number."""
     if hasattr(problem, "user_types"):
         return f"user type {j}"
     if hasattr(problem, "mechanisms"):
@@ -247,7 +243,6 @@ def _rounded_up(value: Fraction) -> str:
 
 
 def _blackboard_proof(answer: Solution, exact: ExactOptimum) -> Section:
-    """Return the proof in exact numbers of fitness for use, privacy first or total variance."""
     problem, best, scale = answer.problem, latex(exact.optimum), latex(exact.scale)
     rooted = bool(radicals_of([exact.optimum, exact.scale, *exact.neighbour_weights, *exact.query_weights]))
     variance, first = isinstance(problem, TotalVariance), isinstance(problem, PrivacyFirst)
@@ -287,7 +282,6 @@ def _attained(variance: bool, first: bool, best: str) -> str:
 
 
 def _weak_duality(variance: bool, first: bool, scale: str) -> Aligned:
-    """Return why no covariance is below what the weights prove."""
     cost = "1" if variance else r"\gamma" if first else r"\alpha"
     met = r"\operatorname{tr}(Q \Sigma)" if variance else r"\kappa" if first else "1"
     product = rf"\operatorname{{tr}}(Q \Sigma)^2 / ({scale})"

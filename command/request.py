@@ -284,7 +284,6 @@ class Request:
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
-        """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
         workload = self._read()
         relation = reachable(workload, self._moves())
         needed = matrix or not isinstance(relation, Relation)
@@ -302,7 +301,6 @@ class Request:
         return self.workload if isinstance(self.workload, Workload) else self.workload.workload
 
     def _moves(self) -> Relation | Array:
-        """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
             return ADD_REMOVE if self.specification is None else self.specification.neighbours
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours

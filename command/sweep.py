@@ -80,7 +80,6 @@ def read_grid(path: str) -> list[dict[str, Any]]:
 
 
 def _values(name: str, value: object) -> list[Any]:
-    """Return the values of a key, checked one by one; None where the key is left out."""
     from dualmech import validate
     from dualmech.crosscheck.families import POSED, Layer
     from dualmech.errors import InvalidInputError

@@ -136,7 +136,6 @@ class AdaptiveRelease(Uncopied):
 
     @property
     def _ran(self) -> int:
-        """The number of stages that have run."""
         return len(self._answers) - 1
 
     @property
@@ -233,7 +232,6 @@ class AdaptiveRelease(Uncopied):
         return self.choose(decision)
 
     def _shown(self, mechanism: GaussianPrivacy, tables: UnionWorkload | None, answers: Answers) -> Answers:
-        """Return answers as a caller sees them: of tables, the estimates of some by name."""
         if not self.chain.of_tables:
             return answers.copy()
         if tables is None:
@@ -254,7 +252,6 @@ class AdaptiveRelease(Uncopied):
         return answers
 
     def _known_after(self, stages: int) -> Any:
-        """Return the mechanism that the first stages amount to."""
         return self.chain.stages[stages - 1].known if stages else self.chain.no_release
 
     @contextlib.contextmanager

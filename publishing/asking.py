@@ -66,7 +66,6 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
-    """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
     distinct: dict[str, Array] = {}
     for name, row in rows:
         known = distinct.setdefault(name, row)
@@ -79,7 +78,6 @@ def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
 
 
 def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
-    """Yield the rows of an item of a list: a value or range, some together, or a word."""
     if isinstance(item, Mapping):
         raise InvalidInputError(
             f"ask of {attribute.name!r} must be a mapping of names, or a list of values: {{ name = [values] }}"
@@ -93,7 +91,6 @@ def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
 
 
 def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
-    """Yield the rows that a word stands for."""
     size, values = attribute.size, attribute.values
     if word in attribute.groupings:
         yield from _of_grouping(attribute, word)
@@ -126,7 +123,6 @@ def _of_grouping(attribute: Attribute, word: str) -> Iterator[Row]:
 
 
 def _counting(attribute: Attribute, item: object) -> Array:
-    """Return the query that counts a value, a range, or all that a list has."""
     try:
         return _indicator(attribute, attribute.chosen(item))
     except InvalidInputError as error:

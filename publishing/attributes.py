@@ -181,7 +181,6 @@ class Attribute:
         return [self._keys(codes[0], codes[-1]) if self._is_range(codes) else ("", "") for codes in rows]
 
     def _is_range(self, codes: Sequence[int]) -> bool:
-        """Whether codes are those of a range of values."""
         several = self.named and len(codes) > 0 and codes[-1] < self.values
         return several and codes[-1] - codes[0] == len(codes) - 1
 
@@ -225,7 +224,6 @@ class Attribute:
         return f"{self.source!r} must be {demand}, got {shown}{hint}"
 
     def _beyond(self, text: str) -> bool:
-        """Whether a value would count at an end, with the option clamp."""
         return not getattr(self, "clamp", True) and self._code(text, clamp=True) is not None
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
@@ -247,7 +245,6 @@ class Attribute:
         return self._label(first), self._label(last)
 
     def _item(self, code: int) -> str:
-        """Return what `chosen` reads as one code."""
         return self.label(code)
 
     def _range(self, first: int, last: int) -> str:
@@ -500,7 +497,6 @@ class Dated(Attribute):
         return True
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
-        """Return the calendar's groupings of days, months or quarters."""
         groupings: dict[str, dict[str, list[int]]] = {}
         begins = [self._begin(code) for code in range(self.values)]
         for word, step in COARSER.items():

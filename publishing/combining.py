@@ -281,7 +281,6 @@ def _cells(published: ReleasePlan) -> object:
 
 
 def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
-    """Return a workload with the tables of all releases by their names."""
     tabular = [release.workload.tabular() for release in every]
     if all(tables is None for tables in tabular):
         return _groups_together(every, names)

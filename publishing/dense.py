@@ -146,7 +146,6 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
 
 
 def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
-    """Refuse a mechanism that adds no noise to rows that neighbours change."""
     covariance = mechanism.covariance(Workload(noisy.astype(np.float64))) if len(noisy) else np.zeros((0, 0))
     diagonal = np.diagonal(covariance)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))

@@ -23,7 +23,6 @@ def promises(planned: Any) -> list[str]:
 
 
 def _of_columns(declared: Records) -> list[str]:
-    """Return sentences about the columns that no attribute reads: persons, counts, and columns left unread."""
     sentences = _of_persons(declared)
     if declared.count is not None:
         sentences.append(f"A row counts as many records as its column {printable(declared.count)!r} says.")

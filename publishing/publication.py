@@ -267,7 +267,6 @@ class ReleasePlan(Displayed):
 
     @cached_property
     def _noisy(self) -> int:
-        """Number of entries of all tables that have noise."""
         return sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
 
     @cached_property
@@ -417,14 +416,12 @@ class Publication(ReleasePlan):
         return (*sides, *MEASURES), ((*cell, *number) for cell, number in zip(cells, numbers, strict=True))
 
     def _measures(self, table: str, margins: Array) -> Iterator[tuple[float, float, float, float]]:
-        """Yield the numbers of each entry of a table, in the order of its rows."""
         sides = [*self._table(table).sides]
         order = [sides.index(side) for side in self.ordered_sides(table)]
         pairs = (np.transpose(array, order).ravel().tolist() for array in (self.estimates(table), margins))
         return ((one, margin, one - margin, one + margin) for one, margin in zip(*pairs, strict=True))
 
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
-        """Return a heading and labels of a table's entries, with what sorts and joins them after each label."""
         published, heading = self._table(table), list[str]()
         columns: list[list[tuple[str, ...]]] = []
         for side in self.ordered_sides(table):
@@ -548,7 +545,6 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
 
 
 def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row of a derived column with the digits that its interval leaves its numbers."""
     labels, (middle, low, high) = row[:-3], row[-3:]
     if isinstance(middle, str) or not all(map(math.isfinite, (middle, low, high))):
         return row

@@ -142,7 +142,6 @@ def entries(attribute: Attribute, ask: Any) -> tuple[list[str], list[tuple[str, 
 
 
 def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]]) -> list[str]:
-    """Return what queries are called: by their values where their names only count."""
     if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, names)):
         return [attribute.label(codes[0]) for codes in counted]
     prefixes = len(counted) > 1 and all(codes == [*range(len(codes))] and codes for codes in counted)
@@ -164,7 +163,6 @@ def _counted(query: Workload) -> list[list[int]]:
 
 
 def _require_distinct(table: str, side: str, labels: Sequence[str]) -> None:
-    """Refuse two rows of one label."""
     if len(set(labels)) < len(labels):
         twice = next(label for label, count in Counter(labels).items() if count > 1)
         raise InvalidInputError(
@@ -174,7 +172,6 @@ def _require_distinct(table: str, side: str, labels: Sequence[str]) -> None:
 
 
 def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
-    """Return a table for each group of queries, in the order of their first ones."""
     domain = workload.domain
     names = (
         entries(attribute_at(domain, 0), workload)[0]

@@ -179,10 +179,6 @@ NOISE_TOL = 1e-4  # relative: how far drawn noise may be from planned noise, tha
 
 
 def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn, Workload]:
-    """Return what is run after an earlier release, as it would be drawn, and what is wished for.
-
-    Raises `InvalidInputError` for an answer of another problem, or another release than its own.
-    """
     problem: Any = getattr(answer, "problem", None)
     if not isinstance(answer, Solution) or not hasattr(problem, "new_mechanism"):
         raise InvalidInputError("after is for a solution of ReuseFitness, which knows what was released before")
@@ -248,7 +244,6 @@ def _named(mechanism: object) -> object:
 
 
 def _known_tables(workload: Workload | None) -> dict[object, Table]:
-    """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
     tabular = None if workload is None else workload.tabular()
     if workload is None or tabular is None:
         return {}
@@ -259,7 +254,6 @@ def _known_tables(workload: Workload | None) -> dict[object, Table]:
 
 
 def _restates(tables: UnionWorkload, workload: Workload) -> bool:
-    """Whether a workload without names for its tables asks what a mechanism was made for."""
     tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
     return tabular is not None and tabular.domain == tables.domain and tables.same_as(tabular)
 

@@ -284,7 +284,6 @@ class Specification:
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
-    """Return declarations of columns that no attribute reads, and the neighbours: declared, or implied by a bound."""
     options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
@@ -319,14 +318,12 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
 
 
 def _checked_bound(person: str, relation: Relation) -> Bound:
-    """Return the bound that refuses more records of a person than neighbours differ by."""
     groups = relation.groups if isinstance(relation, Contributions) else None
     per = relation.attribute if isinstance(relation, Contributions) else ""
     return Bound(person, relation.members, per, check=True, groups=groups)
 
 
 def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, dict[int, Workload | None], float]:
-    """Return a table's name, what it asks of each attribute, by position, and its target."""
     table = validate.mapping("name, ask, and variance or margin", table=spec)
     _known(table, TABLE_KEYS, "a table")
     ask = table.get("ask")
@@ -357,7 +354,6 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
 
 
 def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
-    """Refuse derived columns that do not follow from what a table asks."""
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
@@ -371,7 +367,6 @@ def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[in
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | None], relation: Relation) -> None:
-    """Refuse margin 0 for a table of which neighbours change some answer."""
     if np.all(counts_nobody(schema, queries)):
         return
     if relation.fixed is None:
@@ -389,19 +384,16 @@ def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | Non
 
 
 def _each(ask: Any) -> dict[str, Any]:
-    """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
     if not isinstance(ask, Mapping) and len({*map(str, ask)}) < len(ask):
         raise InvalidInputError(f"a table must ask each attribute once, got {list(ask)}")
     return {**ask} if isinstance(ask, Mapping) else dict.fromkeys(ask, "values")
 
 
 def _text(key: str, value: object) -> str:
-    """Return a text, or a date of TOML as one."""
     return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no word for as what it has: dates, fractions, ranges, numbers of NumPy."""
     if isinstance(value, Mapping):
         return {**value}
     if isinstance(value, Fraction | date):

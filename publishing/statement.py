@@ -109,12 +109,10 @@ def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> s
 
 
 def _most_words(planned: Planned, name: str, level: float | None, simultaneous: bool) -> str:
-    """Return the largest margin of error of a table, or that it is exact."""
     return "exact" if planned.unmoved(name).all() else f"{planned.margins(name, level, simultaneous).max():.6g}"
 
 
 def _asked_words(planned: Planned, name: str, before: str = "") -> str:
-    """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
     specification = planned.specification
     if specification is None or name not in specification.targets | specification.caps:
         return ""
@@ -169,7 +167,6 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
 
 
 def _protection(released: Planned) -> list[str]:
-    """Say what a release costs, and what it promises."""
     return [
         f"ρ of zero-concentrated differential privacy: {_fraction(released.rho)}, which is at most {released.rho_text}",
         *promises(released),
@@ -197,7 +194,6 @@ def _asked_neighbours(planned: Planned) -> str:
 
 
 def _combined(page: Page, released: Planned) -> None:
-    """Say of which releases a combination is, and what each costs."""
     if not released.combined:
         return
     page.paragraphs(
@@ -229,7 +225,6 @@ def digest(workload: object) -> str:
 
 
 def _begun(specification: Specification | None) -> Page:
-    """Return the page with its title."""
     title = "" if specification is None else specification.title
     when = "" if specification is None or not specification.date else f", {specification.date}"
     kind = f"Statement of a differentially private release{when}"
@@ -240,7 +235,6 @@ def _begun(specification: Specification | None) -> Page:
 
 
 def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
-    """Say which values each attribute has, where records hold them, and what sums and groupings count."""
     lines: list[tuple[str, Sequence[str]]] = []
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
         known = attribute_at(domain, axis)
@@ -256,13 +250,11 @@ def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
 
 
 def _listed(first: list[str], count: int, last: str) -> str:
-    """Return the first of some values, and the last."""
     left = count - len(first)
     return ", ".join([*first, *(["…"] if left > 1 else []), *([last] if left else [])])
 
 
 def _read_as(attribute: Attribute) -> list[str]:
-    """Say which texts of records count as which label, and what numbers in bins add to a sum."""
     lines = []
     if texts := getattr(attribute, "texts", ()):
         pairs = [f"{text} as {label}" for text, label in texts]
@@ -274,7 +266,6 @@ def _read_as(attribute: Attribute) -> list[str]:
 
 
 def _never(domain: Domain) -> list[str]:
-    """Say which values no record has together."""
     lines = []
     for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
         values = " with ".join(f"{name} = {' or '.join(texts)}" for name, texts in together)
@@ -283,7 +274,6 @@ def _never(domain: Domain) -> list[str]:
 
 
 def _grouping(attribute: Attribute, groups: Grouping) -> str:
-    """Say which values each group counts."""
     lines = []
     for name, codes in [*groups.items()][:MOST_LISTED]:
         labels = ", ".join(attribute.label(code) for code in codes[:FIRST])
@@ -294,7 +284,6 @@ def _grouping(attribute: Attribute, groups: Grouping) -> str:
 
 
 def _proven(page: Page, answer: Solution | None) -> None:
-    """Say how good the planned noise is, as the judge proved it."""
     if answer is None:
         return
     low, high = answer.certificate.interval
@@ -327,7 +316,6 @@ ASKED = {
 
 
 def _definition(released: Planned, name: str) -> str:
-    """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asks, table = released.asks, released.published[name]
     if name in asks:
         return " x ".join(_question(attribute, ask) for attribute, ask in asks[name].items()) or "all records"
@@ -339,7 +327,6 @@ def _definition(released: Planned, name: str) -> str:
 
 
 def _question(attribute: str, ask: Any) -> str:
-    """Say what a specification asks of an attribute: in words, by named rows, or by values."""
     if isinstance(ask, str):
         return ASKED.get(ask, f"{{}} by {ask}").format(attribute)
     parts = [f"{name} ({_part(group)})" for name, group in ask.items()] if isinstance(ask, Mapping) else map(_part, ask)
@@ -351,7 +338,6 @@ def _part(item: object) -> str:
 
 
 def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> tuple[list[str], list[list[str]]]:
-    """Return the heading and the rows of the tables' margins."""
     shown = released.tables[:MOST_LISTED]
     wanted = [_asked_words(released, name) for name in shown]
     stated = any(wanted)
@@ -366,7 +352,6 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> tup
 
 
 def _derived(page: Page, released: Planned, level: float | None) -> None:
-    """Say which derived columns there are, and how their intervals hold."""
     kinds = [(name, kind) for name, kinds in released.derivations.items() for kind in kinds]
     if not kinds:
         return
@@ -380,7 +365,6 @@ def _derived(page: Page, released: Planned, level: float | None) -> None:
 
 
 def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
-    """Say how far intervals of shares and means go where a row counts as many records as the specification expects."""
     specification = planned.specification
     if specification is None or name not in specification.expected:
         return []
