@@ -106,7 +106,8 @@ def _on_geometry(
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
         else:
-            _fitness(problem, out, solution, terms)
+            out.print(_target_table(problem, solution, terms))
+            _privacy(out, solution, solution.mechanism, terms)
         return
     point = problem.geometry.divide(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: total variance is solved at a cost of 1.
@@ -154,11 +155,6 @@ def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Te
         f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
     )
     _privacy(out, solution, mechanism, terms)
-
-
-def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
-    out.print(_target_table(problem, solution, terms))
-    _privacy(out, solution, solution.mechanism, terms)
 
 
 @describe.register
@@ -331,9 +327,6 @@ def _binding(solution: Solution, neighbours: int) -> str:
     return f"{len(solution.binding)} of {neighbours} neighbours bind."
 
 
-_SINGULAR = "the covariance is singular where neighbours differ"
-
-
 def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) -> Certificate:
     """Print the certificate of an answer, and what the answer gives and costs; return that certificate.
 
@@ -426,7 +419,11 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         out.print(line)
     if not np.isfinite(verdict.objective):
         weighted = isinstance(problem, QueryWeighting)
-        why = "a design query that is needed has no weight" if weighted else _SINGULAR
+        why = (
+            "a design query that is needed has no weight"
+            if weighted
+            else "the covariance is singular where neighbours differ"
+        )
         out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
         return
     out.print(

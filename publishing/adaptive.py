@@ -21,7 +21,6 @@ from dualmech.publishing.dense import ACCURACY, DrawnRows
 from dualmech.publishing.drawing import Drawn, counted_vector, discrete_gaussian, given_counts, require_sampler
 from dualmech.publishing.publication import (
     Publication,
-    as_fraction,
     columns_of,
     require_no_seed,
     require_within,
@@ -194,7 +193,7 @@ def release_chain(
     """
     require_no_seed(refused)
     measure = DrawnChain(validate.instance(Chain, chain=chain))
-    require_within(measure.squared_privacy_cost, as_fraction(rho))
+    require_within(measure.squared_privacy_cost, rho)
     require_sampler()
     if domain is not None:
         validate.instance(Domain, domain=domain)

@@ -43,6 +43,7 @@ class Attribute:
     """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
 
     named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
+    by_day: ClassVar[bool] = False  # whether of a time the day alone counts
 
     name: str
     size: int
@@ -100,11 +101,6 @@ class Attribute:
         """Whether one cell counts every value that has none of its own."""
         return False
 
-    @property
-    def by_day(self) -> bool:
-        """Whether of a time the day alone counts."""
-        return False
-
     def named_code(self, text: str) -> int | None:
         """Return the code of a value as tables call it; None of one that has no name there, which records may clamp."""
         return self.size - 1 if self.missing and text.strip() == MISSING else self._known_code(text, False)
@@ -160,11 +156,12 @@ class Attribute:
 
     def row_names(self, rows: Sequence[Sequence[int]], ranges: bool = False) -> list[str]:
         """Return a name for each query, as `describe`; of many values the first, and how many more there are."""
-        return [self.describe(codes, ranges) or self._long_name(codes) for codes in rows]
-
-    def _long_name(self, codes: Sequence[int]) -> str:
-        shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
-        return f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+        names = []
+        for codes in rows:
+            shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
+            long_name = f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+            names.append(self.describe(codes, ranges) or long_name)
+        return names
 
     def keys(self, rows: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
         """Return what sorts and joins each query that counts some values: the first and the last as records have them.
@@ -219,12 +216,9 @@ class Attribute:
         text = value.strip() if isinstance(value, str) else None
         if self.named and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
             hint = f'; the option missing = "{text or ""}" counts what is missing in a cell of its own'
-        elif self._beyond(str(value)):
+        elif not getattr(self, "clamp", True) and self._code(str(value), clamp=True) is not None:
             hint = "; the option clamp = true counts what is beyond the ends at the ends"
         return f"{self.source!r} must be {demand}, got {shown}{hint}"
-
-    def _beyond(self, text: str) -> bool:
-        return not getattr(self, "clamp", True) and self._code(text, clamp=True) is not None
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
         """Return the code of a value that is there; of one beyond the ends that of an end, with `clamp`."""
@@ -459,6 +453,7 @@ class Dated(Attribute):
     """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
 
     named: ClassVar[bool] = True
+    by_day: ClassVar[bool] = True
 
     first: datetime.date = datetime.date.min
     last: datetime.date = datetime.date.min
@@ -491,10 +486,6 @@ class Dated(Attribute):
         if day is None or not (clamp or self.first <= day <= self.last):
             return None
         return self.place(min(max(day, self.first), self.last))
-
-    @property
-    def by_day(self) -> bool:
-        return True
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         groupings: dict[str, dict[str, list[int]]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -203,9 +202,7 @@ def inverse_factor(covariance: Array) -> tuple[Array, Array]:
     return upper, np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
 
 
-def rounded_factor(
-    covariance: Array, precisions: Sequence[int] = PRECISIONS, least: int = LEAST_EXPONENT, accuracy: float = ACCURACY
-) -> tuple[Integers, Integers]:
+def rounded_factor(covariance: Array) -> tuple[Integers, Integers]:
     """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
 
     Rounding never costs privacy: the rounded factor is a little less than that of Σ⁻¹, so that ``F Σ F' ⪯ I``; and
@@ -214,11 +211,11 @@ def rounded_factor(
     Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
     """
     upper, exact = inverse_factor(covariance)
-    factor, identity = (1 - accuracy) * exact, (1 - accuracy) * np.eye(len(covariance))
-    for bits in precisions:
-        whole, exponents = drawing.on_grid(factor, bits, least)
+    factor, identity = (1 - ACCURACY) * exact, (1 - ACCURACY) * np.eye(len(covariance))
+    for bits in PRECISIONS:
+        whole, exponents = drawing.on_grid(factor, bits, LEAST_EXPONENT)
         # F times the transposed triangle, whose product is Σ: the planned noise in units of the drawn noise.
         turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
-        if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
+        if np.linalg.norm(turned @ turned.T - identity @ identity) <= ACCURACY:
             return whole, exponents
     raise InvalidInputError("covariance must be better conditioned for its noise to be drawn in whole numbers")

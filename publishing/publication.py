@@ -576,22 +576,18 @@ def require_no_seed(refused: Mapping[str, object]) -> None:
         )
 
 
-def as_fraction(rho: object) -> Fraction | None:
-    """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
-    return None if rho is None else validate.exact_number(rho=rho)
-
-
-def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed: the given ρ, or UNBOUNDED."""
-    if rho is None and squared_cost > 2 * UNBOUNDED:
+def require_within(squared_cost: Fraction, rho: object) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed: a number or a text, or UNBOUNDED."""
+    limit = None if rho is None else validate.exact_number(rho=rho)
+    if limit is None and squared_cost > 2 * UNBOUNDED:
         raise InvalidInputError(
             f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: no more than "
             f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
         )
-    if rho is not None and squared_cost > 2 * rho:
-        larger = float(squared_cost / (2 * rho)) * (1 + GRID)
+    if limit is not None and squared_cost > 2 * limit:
+        larger = float(squared_cost / (2 * limit)) * (1 + GRID)
         raise InvalidInputError(
-            f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(rho, 12)} "
+            f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(limit, 12)} "
             f"allowed: solve again with that rho (--rho …); the same noise {larger:.12g} times as large, all variances "
             f"with it, costs that much, in Python mechanism.scaled({larger:.12g})"
         )

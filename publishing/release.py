@@ -28,7 +28,6 @@ from dualmech.publishing.products import DrawnProduct
 from dualmech.publishing.publication import (
     Publication,
     ReleasePlan,
-    as_fraction,
     check_columns,
     read_as,
     records_of,
@@ -143,7 +142,7 @@ def plan_release(
         require_answered(drawn, answered)
     answer = mechanism if isinstance(mechanism, Solution) else None
     spent = None if answer is None else answer.metadata.get("rho")
-    require_within(drawn.squared_privacy_cost, as_fraction(spent if rho is None else rho))
+    require_within(drawn.squared_privacy_cost, spent if rho is None else rho)
     planned = ReleasePlan(drawn, answered, answer)
     planned = planned if after is None else PlanAfter(after, planned)
     if planned.specification is not None:  # all that its files will say can be told, before anything is drawn

@@ -247,11 +247,6 @@ class Specification:
         return frozenset(name for name, is_zero in zip(self.workload.table_names, zero, strict=True) if is_zero)
 
     @property
-    def room(self) -> float:
-        """By how much targets are lower than asked, relative, so that the drawn noise meets them."""
-        return ROOM_FOR_GRID
-
-    @property
     def protected(self) -> Relation:
         """The neighbours that noise is made for: as asked, or more where these tables take no such rule."""
         relation: Relation = reachable(self.workload, self.neighbours)
@@ -301,7 +296,9 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
         if check:
             if per is not None:
                 raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
-            bound = _checked_bound(person, stated or ADD_REMOVE)
+            rule = stated or ADD_REMOVE
+            attribute, groups = getattr(rule, "attribute", ""), getattr(rule, "groups", None)
+            bound = Bound(person, rule.members, attribute, check=True, groups=groups)
         else:
             bound = Bound(person, at_most, "" if per is None else per)
             implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
@@ -315,12 +312,6 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
     if reading.count in schema.sources:
         raise InvalidInputError(f"records.count must be a column that is no attribute, got {reading.count!r}")
     return reading, stated or ADD_REMOVE
-
-
-def _checked_bound(person: str, relation: Relation) -> Bound:
-    groups = relation.groups if isinstance(relation, Contributions) else None
-    per = relation.attribute if isinstance(relation, Contributions) else ""
-    return Bound(person, relation.members, per, check=True, groups=groups)
 
 
 def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, dict[int, Workload | None], float]:

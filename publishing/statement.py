@@ -26,7 +26,7 @@ from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
 from dualmech.publishing.promises import promises
 from dualmech.publishing.schema import Schema, attribute_at
-from dualmech.publishing.specification import Specification
+from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
@@ -119,7 +119,7 @@ def _asked_words(planned: Planned, name: str, before: str = "") -> str:
     if name in specification.exact:
         return f"{before}0"
     hard, limits = name in specification.caps, specification.targets | specification.caps
-    margin = planned.quantile * math.sqrt(limits[name] / (1 - specification.room))
+    margin = planned.quantile * math.sqrt(limits[name] / (1 - ROOM_FOR_GRID))
     ratio = specification.rho is not None and not hard
     return (
         f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and specification.rho is not None else ''}"
