@@ -424,18 +424,12 @@ def plot(
     answer = inputs.read_solution(solution)
     if answer is None:
         raise InvalidInputError(f"{solution}: holds no solution; solve -o writes one")
-    draw = {
-        "covariance": lambda axes, rows: plots.covariance(rows, axes=axes),
-        "correlation": lambda axes, rows: plots.covariance(rows, axes=axes, correlation=True),
-        "variances": lambda axes, rows: plots.variances(rows, axes=axes),
-        "profile": lambda axes, rows: plots.profile(rows, axes=axes),
-        "tradeoff": lambda axes, rows: plots.tradeoff(rows, axes=axes),
-    }
     out = printing.console()
     for kind in kinds:
+        draw = partial(plots.covariance, correlation=True) if kind == "correlation" else getattr(plots, kind)
         try:
             with passing(f"drawing {kind}"):
-                paths = save_picture(kind, output, draw[kind], answer)
+                paths = save_picture(kind, output, lambda axes, rows: draw(rows, axes=axes), answer)  # noqa: B023
         except DualmechError as error:
             if only or isinstance(error, FileFormatError):  # which is of the disk, not of the picture
                 raise
@@ -452,7 +446,7 @@ def plot(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.ExplainedProblem = options.FITNESS_EXPLAINED,
+    problem: options.ExplainedProblem = "fitness",
     rho: options.AnyRho = None,
     epsilon: options.AnyEpsilon = None,
     delta: options.AnyDelta = None,

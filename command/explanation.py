@@ -14,7 +14,7 @@ from dualmech import accounting, fast, files, reference
 from dualmech.command import inputs, proof_page
 from dualmech.command.answers import describe_plan
 from dualmech.command.options import UsageError
-from dualmech.command.request import Request
+from dualmech.command.request import LOCAL, Request
 from dualmech.crosscheck.families import FAMILIES, Family
 from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima.rationals import ExactOptimum
@@ -155,10 +155,6 @@ def _interval_in_whole_numbers(answer: Solution) -> tuple[Fraction, Fraction] | 
 # What ``explain`` is asked for: any problem of the library, also those that no other command poses.
 
 
-LOCAL = ("local", "projection")
-"""Problems whose ε is of local privacy, which has no δ."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnyRequest(Request):
     """The options of ``explain``; where the problem is about mechanisms, files of them are the workload and the others.
@@ -184,10 +180,6 @@ class AnyRequest(Request):
             raise UsageError(f"--delta does not belong to --problem {self.problem}: local privacy is pure")
         if self.problem != "common" and self.others:
             raise UsageError("give one WORKLOAD; several files are for --problem common")
-
-    @property
-    def by_epsilon_alone(self) -> bool:
-        return self.pure or self.problem in LOCAL
 
     def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, unless it is too large to be explained."""

@@ -223,28 +223,32 @@ class Specification:
             return cls.of(spec)
 
     @property
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return dict(zip(self.workload.table_names, self.given["tables"], strict=True))
+
+    @property
     def asks(self) -> dict[str, dict[str, Any]]:
         """What each table asks of each attribute, by the table's name."""
-        names = self.workload.table_names
-        return {name: _each(table.get("ask", {})) for name, table in zip(names, self.given["tables"], strict=True)}
+        return {name: _each(table.get("ask", {})) for name, table in self._tables.items()}
 
     @property
     def derivations(self) -> dict[str, tuple[str, ...]]:
         """The derived columns of each table that has some, by the table's name."""
-        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
-        return {name: tuple(dict.fromkeys(table["derive"])) for name, table in tables if table.get("derive")}
+        return {
+            name: tuple(dict.fromkeys(table["derive"])) for name, table in self._tables.items() if table.get("derive")
+        }
 
     @property
     def expected(self) -> dict[str, float]:
         """How many records a row is expected to count, of tables that say so, by the table's name."""
-        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
-        return {name: float(table["expected"]) for name, table in tables if "expected" in table}
+        return {name: float(table["expected"]) for name, table in self._tables.items() if "expected" in table}
 
     @property
     def exact(self) -> frozenset[str]:
         """Tables of margin 0: no neighbour changes an answer of theirs."""
-        zero = (any(table.get(key) == 0 for key in ("margin", "variance")) for table in self.given["tables"])
-        return frozenset(name for name, is_zero in zip(self.workload.table_names, zero, strict=True) if is_zero)
+        return frozenset(
+            name for name, table in self._tables.items() if 0 in (table.get("margin"), table.get("variance"))
+        )
 
     @property
     def protected(self) -> Relation:
@@ -297,7 +301,7 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
             if per is not None:
                 raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
             rule = stated or ADD_REMOVE
-            attribute, groups = getattr(rule, "attribute", ""), getattr(rule, "groups", None)
+            attribute, groups = (rule.attribute, rule.groups) if isinstance(rule, Contributions) else ("", None)
             bound = Bound(person, rule.members, attribute, check=True, groups=groups)
         else:
             bound = Bound(person, at_most, "" if per is None else per)

@@ -24,7 +24,7 @@ from dualmech.progress import Status
 from dualmech.publishing.attributes import Attribute, Grouping
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
-from dualmech.publishing.promises import promises
+from dualmech.publishing.records import Records
 from dualmech.publishing.schema import Schema, attribute_at
 from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
 from dualmech.solution import Solution, gap_words
@@ -76,6 +76,45 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
         lines += [f"    {words}" for words in _expected(planned, name, level)]
     left = len(planned.tables) - len(names)
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
+
+
+def promises(planned: Any) -> list[str]:
+    """Return what a plan or a release promises about its records; of a combination, what each part promised.
+
+    Plans, statements and the ledger print the same sentences.
+    """
+    parts = getattr(planned, "combined", ())
+    several = [_of_columns(part.declared) for part in parts] or [_of_columns(planned.declared)]
+    if all(sentences == several[0] for sentences in several):
+        return several[0]
+    return [f"Release {number}: {text}" for number, texts in enumerate(several, start=1) for text in texts]
+
+
+def _of_columns(declared: Records) -> list[str]:
+    sentences = _of_persons(declared)
+    if declared.count is not None:
+        sentences.append(f"A row counts as many records as its column {printable(declared.count)!r} says.")
+    if declared.ignore:
+        one = "" if declared.count is not None else ": each row counts as one record"
+        ignored = ", ".join(repr(printable(name)) for name in declared.ignore)
+        sentences.append(f"Not read, though its name is that of a count: {ignored}{one}.")
+    return sentences
+
+
+def _of_persons(declared: Records) -> list[str]:
+    bound = declared.persons
+    if bound is None:
+        return []
+    person, per = printable(bound.person), f" in each value of {printable(bound.per)!r}" if bound.per else ""
+    rows = f"{counted(bound.at_most, 'record')}{per}"
+    if bound.check:
+        return [f"Records in which a {person!r} has more than {rows} were to be refused."]
+    return [
+        f"Of each {person!r} at most {rows} {'is' if bound.at_most == 1 else 'are'} counted, chosen by its own records "
+        f"alone: tables, sums, shares and means are of the records that are counted.",
+        f"All records of a {person!r}{' in one value' if bound.per else ''} are protected together, however many there "
+        f"are. Nothing is promised about one record alone: without it, another of the same {person!r} may be counted.",
+    ]
 
 
 def goodness(answer: Solution) -> list[str]:

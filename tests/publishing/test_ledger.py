@@ -127,11 +127,6 @@ def test_what_is_no_ledger(path: Path) -> None:
         ('limit = "x"', "limit must be"),
         ("limit = 1\nlimits = 2", "a ledger holds"),
         ('limit = 1\n[[releases]]\nrho = "1/2"', "must have the texts"),
-        (
-            'limit = 1\n[[releases]]\nrho = "-1"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = ""\n'
-            'unit = { of = "record" }',
-            "rho must be positive",
-        ),
         (f"limit = 1\n{release}", "rho must be positive"),
         ("limit", "TOML"),
         ('limit = 1\nneighbours = "friends"', "neighbours must be"),
