@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -29,7 +28,6 @@ from dualmech.problems.common import CommonMechanism
 from dualmech.problems.local.estimate import NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.problems.reuse import ReuseFitness
 from dualmech.publishing.specification import Specification
 from dualmech.reference.formulas.writing import Formula, Section, latex_document, terminal_lines
 from dualmech.solution import Solution
@@ -183,20 +181,28 @@ class AnyRequest(Request):
 
     def state(self, geometry: str | None = None) -> AnyProblem:
         """Read everything and state the problem, unless it is too large to be explained."""
-        states: dict[str, Callable[[], AnyProblem]] = {
-            "common": self._common,
-            "reuse": self._small_reuse,
-            "local": self._local,
-            "projection": self._projection,
-            "estimate": self._estimate,
-        }
-        if self.problem in states:
-            return states[self.problem]()
+        if self.problem == "common":
+            mechanisms = [inputs.mechanism_in(path) for path in (str(self.workload), *self.others)]
+            return CommonMechanism(mechanisms, criterion="trace" if self.criterion is None else self.criterion)
+        if self.problem == "projection":
+            return LocalProjection(files.read_matrix(str(self.workload), "matrix"), self._needed("epsilon"))
+        if self.problem == "local":
+            epsilon, prior = (
+                self._needed("epsilon"),
+                None if self.prior is None else files.read_vector(self.prior, "prior"),
+            )
+            criterion = "average" if self.criterion is None else self.criterion
+            return LocalStrategy(self._asked(), epsilon, criterion, prior=prior)
+        if self.problem == "estimate":
+            answers = files.read_vector(self._needed("answers"), "answers")
+            return NonnegativeEstimate(self._asked(), answers, self.total)
         request = self.specified()
-        options = request._asked()
+        asked_workload = request._asked()
+        if self.problem == "reuse":
+            return self._reuse()
         plain = {field.name: getattr(request, field.name) for field in fields(Request)}
         if not isinstance(request.workload, Specification):
-            plain["workload"] = options
+            plain["workload"] = asked_workload
         return Request(**plain).state(geometry)
 
     @property
@@ -216,24 +222,3 @@ class AnyRequest(Request):
         if value is None:
             raise UsageError(f"--problem {self.problem} needs --{name}")
         return value
-
-    def _common(self) -> CommonMechanism:
-        mechanisms = [inputs.mechanism_in(path) for path in (str(self.workload), *self.others)]
-        return CommonMechanism(mechanisms, criterion="trace" if self.criterion is None else self.criterion)
-
-    def _small_reuse(self) -> ReuseFitness:
-        self._asked()
-        return self._reuse()
-
-    def _local(self) -> LocalStrategy:
-        epsilon = self._needed("epsilon")
-        prior = None if self.prior is None else files.read_vector(self.prior, "prior")
-        criterion = "average" if self.criterion is None else self.criterion
-        return LocalStrategy(self._asked(), epsilon, criterion, prior=prior)
-
-    def _projection(self) -> LocalProjection:
-        return LocalProjection(files.read_matrix(str(self.workload), "matrix"), self._needed("epsilon"))
-
-    def _estimate(self) -> NonnegativeEstimate:
-        answers = files.read_vector(self._needed("answers"), "answers")
-        return NonnegativeEstimate(self._asked(), answers, self.total)

@@ -101,14 +101,10 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     return Relation.matching(moves) or moves
 
 
-def _eigen_queries(workload: Workload) -> Workload | Matrix:
-    if isinstance(workload, RangeWorkload):
-        return workloads.sines(workload.shape[1])
-    return designs.eigen_queries(workload)
-
-
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
-    "eigen": _eigen_queries,
+    "eigen": lambda workload: (  # of all ranges they are sines, and no matrix is made
+        workloads.sines(workload.shape[1]) if isinstance(workload, RangeWorkload) else designs.eigen_queries(workload)
+    ),
     "haar": lambda workload: designs.haar_matrix(designs.domain_of(workload, None)),
     "fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
     "tree": lambda workload: designs.hierarchical_matrix(designs.domain_of(workload, None)),
@@ -318,14 +314,6 @@ def read_caps(texts: Sequence[str], workload: Workload) -> ByName:
             raise InvalidInputError(f"--cap must name each table or query once, {min(map(str, twice))!r} is double")
         caps |= read
     return caps
-
-
-def read_shares(text: str, workload: Workload) -> ByName:
-    """Return shares by table from a CSV file of lines ``name,share``."""
-    by_name = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
-    if not isinstance(by_name, dict):
-        raise InvalidInputError(f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}")
-    return by_name
 
 
 def labels(workload: Workload) -> list[str] | None:

@@ -93,7 +93,10 @@ def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
 def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
     size, values = attribute.size, attribute.values
     if word in attribute.groupings:
-        yield from _of_grouping(attribute, word)
+        groups = attribute.groupings[word]
+        yield from ((name, _indicator(attribute, codes)) for name, codes in groups.items())
+        for code in sorted({*range(values, size)}.difference(*groups.values())):  # what is missing, and the rest
+            yield attribute.label(code), _indicator(attribute, [code])
     elif word == VALUES:
         yield from ((attribute.label(code), row) for code, row in enumerate(np.eye(size)))
     elif word == TOTAL:
@@ -111,15 +114,6 @@ def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
         rows = np.pad(IN_ORDER[word](values).dense(), ((0, 0), (0, size - values)))
         counted = [np.flatnonzero(row).tolist() for row in rows]
         yield from zip(attribute.row_names(counted, word == PREFIXES), rows, strict=True)
-
-
-def _of_grouping(attribute: Attribute, word: str) -> Iterator[Row]:
-    """Yield a row for each group, and for each cell beside the values: what is missing, and the rest."""
-    groups = attribute.groupings[word]
-    for name, codes in groups.items():
-        yield name, _indicator(attribute, codes)
-    for code in sorted({*range(attribute.values, attribute.size)}.difference(*groups.values())):
-        yield attribute.label(code), _indicator(attribute, [code])
 
 
 def _counting(attribute: Attribute, item: object) -> Array:

@@ -140,11 +140,7 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
         if np.any((moves.T @ exact.T).T):
             raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows; none were found")
     basis = np.vstack([exact, drawing.rows_beyond(basis, exact)])
-    _require_noise(mechanism, basis[len(exact) :])
-    return basis, len(exact)
-
-
-def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
+    noisy = basis[len(exact) :]
     covariance = mechanism.covariance(Workload(noisy.astype(np.float64))) if len(noisy) else np.zeros((0, 0))
     diagonal = np.diagonal(covariance)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
@@ -153,6 +149,7 @@ def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
         raise InvalidInputError(
             "mechanism must add noise to every query that neighbours may change: some it releases exactly"
         )
+    return basis, len(exact)
 
 
 def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:

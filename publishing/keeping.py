@@ -36,7 +36,6 @@ from dualmech.publishing.publication import (
 )
 from dualmech.publishing.records import Records
 from dualmech.publishing.release import NOISE_TOL, as_spent
-from dualmech.solution import Solution
 from dualmech.storage import codec, store
 from dualmech.validate import Array
 from dualmech.workloads.arrays import Arrays
@@ -131,7 +130,8 @@ def _publication(arrays: Arrays) -> Publication:
         rows = len(mechanism.query_matrix)
         measured = validate.vector(rows, "row", measured=store.required_array(arrays, "measured"))
         drawn = CombinedRows(mechanism, _exact_rows(arrays, mechanism), cost)
-    publication = Publication(drawn, measured, workload, _answer(arrays))
+    plan = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
+    publication = Publication(drawn, measured, workload, store.solution_of(plan) if plan else None)
     parts = _json(list, combined=store.required_array(arrays, "combined"))
     publication.combined = tuple(_part(f"combined[{place}]", facts) for place, facts in enumerate(parts))
     _check_parts(publication)
@@ -214,11 +214,6 @@ def _measured_tables(arrays: Arrays, mechanism: BlockMechanism) -> dict[Axes, Ar
             raise InvalidInputError(f"measured.{_name(axes)} must be numbers of shape {mechanism.extents(axes)}")
         tables[axes] = array
     return IndexedTables(tables)
-
-
-def _answer(arrays: Arrays) -> Solution | None:
-    parts = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
-    return store.solution_of(parts) if parts else None
 
 
 PLAN = ("quantile", "delta", "rho", "specification")  # of the terms of a part

@@ -198,7 +198,7 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
         number = None if known is None else known.get(value)
         if number is None:
             spelling = _spelling(column, value)
-            number = numbers.setdefault(_number(spelling), len(numbers))
+            number = numbers.setdefault(Decimal(spelling) if NUMBER.fullmatch(spelling) else spelling, len(numbers))
             if number == len(spellings):
                 spellings.append(spelling)
             elif spelling != spellings[number]:
@@ -265,10 +265,6 @@ ROUNDED = re.compile(r"[+-]?[0-9](\.[0-9]+)?[eE]\+[0-9]+")
 """Texts of doubles with many digits, as spreadsheets, pandas and DuckDB write them."""
 
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-
-
-def _number(spelling: str) -> Decimal | str:
-    return Decimal(spelling) if NUMBER.fullmatch(spelling) else spelling
 
 
 def _word(name: str, key: bytes) -> int:

@@ -77,7 +77,12 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
         sides, keys = dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
         for axis, question in table.queries:
             side, (labels, ends) = domain.names[axis], entries(attribute_at(domain, axis), question)
-            _require_distinct(table.name, side, labels)
+            if len({*labels}) < len(labels):
+                twice = next(label for label, count in Counter(labels).items() if count > 1)
+                raise InvalidInputError(
+                    f"table {table.name!r} must have rows that a reader can tell apart, got two that are called "
+                    f"{twice!r} along {side!r}: give their workload names"
+                )
             sides[side] = labels
             if any(any(pair) and pair != (label, label) for pair, label in zip(ends, labels, strict=bool(ends))):
                 keys[side] = ends
@@ -160,15 +165,6 @@ def _counted(query: Workload) -> list[list[int]]:
         rows.indices[first:last].tolist() if last > first and np.all(rows.data[first:last] == 1) else []
         for first, last in itertools.pairwise(rows.indptr.tolist())
     ]
-
-
-def _require_distinct(table: str, side: str, labels: Sequence[str]) -> None:
-    if len(set(labels)) < len(labels):
-        twice = next(label for label, count in Counter(labels).items() if count > 1)
-        raise InvalidInputError(
-            f"table {table!r} must have rows that a reader can tell apart, got two that are called {twice!r} along "
-            f"{side!r}: give their workload names"
-        )
 
 
 def _groups(workload: Workload) -> tuple[PublishedTable, ...]:

@@ -168,7 +168,12 @@ def _asked_words(planned: Planned, name: str, before: str = "") -> str:
 def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     workload, domain = released.workload, released.workload.domain
-    page = _begun(released.specification)
+    title, date = (
+        ("", "") if released.specification is None else (released.specification.title, released.specification.date)
+    )
+    kind = f"Statement of a differentially private release{date and f', {date}'}"
+    page = Page(title or kind)
+    page.paragraphs(*([f"{kind}."] if title else []))
     page.section("What was asked")
     page.paragraphs(f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.")
     if domain is not None:
@@ -197,7 +202,11 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         [
             f"workload: SHA-256 {digest(workload)}",
             f"neighbours, of the records that are counted: {released.relation}",
-            *([f"schema: SHA-256 {_sha(domain.to_json().encode())}"] if isinstance(domain, Schema) else []),
+            *(
+                [f"schema: SHA-256 {hashlib.sha256(domain.to_json().encode()).hexdigest()}"]
+                if isinstance(domain, Schema)
+                else []
+            ),
             f"dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
             f"Python {platform.python_version()}",
         ]
@@ -261,16 +270,6 @@ def digest(workload: object) -> str:
         hashed.update(f"{key}:{array.dtype.str}:{array.shape}:".encode())
         hashed.update(np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()
-
-
-def _begun(specification: Specification | None) -> Page:
-    title = "" if specification is None else specification.title
-    when = "" if specification is None or not specification.date else f", {specification.date}"
-    kind = f"Statement of a differentially private release{when}"
-    page = Page(title or kind)
-    if title:
-        page.paragraphs(f"{kind}.")
-    return page
 
 
 def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
@@ -418,10 +417,6 @@ def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
 def _fraction(number: Fraction) -> str:
     shown = f"{number.numerator}/{number.denominator}"
     return shown if len(shown) <= MOST_DIGITS else f"a fraction of {len(shown) - 1} digits"
-
-
-def _sha(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
 
 
 def _version(package: str) -> str:
