@@ -44,6 +44,7 @@ class Attribute:
 
     named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
     by_day: ClassVar[bool] = False  # whether of a time the day alone counts
+    any_value: ClassVar[str] = ""  # what a record must hold where values beyond the ends count there
 
     name: str
     size: int
@@ -80,7 +81,7 @@ class Attribute:
     @property
     def demand(self) -> str:
         """What a value of a record must be, for messages."""
-        return self.named_demand
+        return self.any_value if getattr(self, "clamp", False) else self.named_demand
 
     @property
     def named_demand(self) -> str:
@@ -338,6 +339,7 @@ class WholeNumbers(Attribute):
     """An attribute of whole numbers, one cell each, such as years of age."""
 
     named: ClassVar[bool] = True
+    any_value: ClassVar[str] = "a whole number"
 
     first: int = 0
     clamp: bool = False  # whether numbers beyond either end count as the end
@@ -350,10 +352,6 @@ class WholeNumbers(Attribute):
     def worth(self) -> npt.NDArray[np.float64]:
         values = np.arange(self.size)
         return np.where(values < self.values, self.first + values, 0).astype(np.float64)
-
-    @property
-    def demand(self) -> str:
-        return "a whole number" if self.clamp else self.named_demand
 
     @property
     def named_demand(self) -> str:
@@ -379,6 +377,7 @@ class Binned(Attribute):
     """An attribute of numbers in bins: each from its left edge to below its right one, the last with both."""
 
     named: ClassVar[bool] = True
+    any_value: ClassVar[str] = "a number"
 
     edges: tuple[float, ...] = ()
     clamp: bool = False
@@ -387,10 +386,6 @@ class Binned(Attribute):
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:
         return np.array([*self.counts_for, *[0.0] * bool(self.missing)]) if self.counts_for else None
-
-    @property
-    def demand(self) -> str:
-        return "a number" if self.clamp else self.named_demand
 
     @property
     def named_demand(self) -> str:

@@ -24,7 +24,7 @@ from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.derived import require_derivable
 from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.plans import PlanTerms
-from dualmech.publishing.products import DrawnProduct
+from dualmech.publishing.products import DrawnProduct, DrawnSplit
 from dualmech.publishing.publication import (
     Publication,
     ReleasePlan,
@@ -36,7 +36,6 @@ from dualmech.publishing.publication import (
     specification_of,
 )
 from dualmech.publishing.published import published_tables
-from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.streams import DrawnStream
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
