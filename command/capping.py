@@ -141,9 +141,12 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
     with passing("reading") as line:
         queries = stated.workload if isinstance(stated, Specification) else inputs.read_workload(str(stated))
         if practice != "equal":
-            shares = inputs.read_numbers(practice, "practice", queries) if practice.lower().endswith(".csv") else None
-            if not isinstance(shares, dict):
-                raise InvalidInputError(f"--practice takes equal, or a .csv file of name,share lines, got {practice!r}")
+            by_name = inputs.read_numbers(practice, "practice", queries) if practice.lower().endswith(".csv") else None
+            if not isinstance(by_name, dict):
+                raise InvalidInputError(
+                    f"--practice takes equal, or a .csv file of lines of name,share, got {practice!r}"
+                )
+            shares = by_name
         rule = stated.neighbours if isinstance(stated, Specification) else None
         if request.neighbours is not None:
             rule = Relation.of(validate.text(neighbours=request.neighbours))

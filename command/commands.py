@@ -506,6 +506,39 @@ def explain(
     leave((answer.certificate, answer.tol))
 
 
+# The command ``sweep``: a grid of problems.
+
+
+def sweep(
+    grid: Annotated[
+        str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, a row a run.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+) -> None:
+    """Solve every combination that a file states, and compare the proven intervals."""
+    dm.files.check_writable(output, ".csv")
+    with passing("reading the grid"):
+        from dualmech.command.sweep import read_grid, run
+        from dualmech.crosscheck import printing
+        from dualmech.files.csv import write_rows
+        from dualmech.studies.sweep import disagreements, rows
+
+        runs = read_grid(grid)
+    out, table = printing.console(), []
+    for row in rows(run, runs, jobs):
+        table.append(row)
+        gap = "" if row["gap"] is None else f", gap {row['gap']:.1e}, {row['seconds']:.2g} s"
+        stated = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
+        out.print(f"{len(table)}: {stated}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True)
+    write_rows(output, [*table[0]], ([*row.values()] for row in table))
+    pairs = disagreements(table)
+    for pair in pairs:
+        for row in pair:
+            out.print(f"DISAGREE: {row}", markup=False, soft_wrap=True)
+    raise typer.Exit(4 if pairs else 0 if all(row["status"] == "CERTIFIED" for row in table) else 3)
+
+
 # The commands ``library`` and ``leaderboard``: problems with proven optima, and how far answers are from them.
 
 

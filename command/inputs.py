@@ -160,8 +160,10 @@ def read_answer(problem: AnyProblem, kind: str, path: str) -> Array:
     """Return an outsider's answer from a file: a covariance, a strategy or weights of design queries."""
     if isinstance(problem, QueryWeighting):
         return read_query_weights(problem, path)
+    if kind == "covariance" and Path(path).suffix.lower() == ".npz":
+        return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
     if kind == "covariance":
-        return read_covariance(problem, path)
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
     covariance = covariance_of_strategy(problem, read_strategy(path))
     # Of total variance, a strategy is an answer in any units: the noise follows from its sensitivity.
     return problem.feasible(covariance) if isinstance(problem, TotalVariance) else covariance
@@ -195,13 +197,6 @@ def _schema(path: str) -> str | None:
     if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
         return None
     return str(files.read_archive(path, {"schema"}).get("schema", ""))
-
-
-def read_covariance(problem: OfCovariance, path: str) -> Array:
-    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
-    if Path(path).suffix.lower() != ".npz":
-        return _on_basis(problem, files.read_matrix(path, "covariance"))
-    return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
 
 
 def read_strategy(path: str) -> Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command import commands, sweep
+from dualmech.command import commands
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
 from dualmech.command.options import STUDIES, Checked, Grouped, UsageError
 from dualmech.command.releasing import combine, release
@@ -146,7 +146,7 @@ def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Ro
         yield row
 
 
-for study in (library, leaderboard, sweep.sweep, commands.simulate):
+for study in (library, leaderboard, commands.sweep, commands.simulate):
     app.command(cls=Checked, rich_help_panel=STUDIES)(study)
 
 

@@ -258,8 +258,6 @@ def _judges_a_file(values: Mapping[str, object]) -> bool:
 APART_FROM_CLASSES = ("method", "start", "time_limit", "prove", "rho", "epsilon")
 """Options of solve that the search within a class of strategies does not read."""
 
-OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
-
 USES = (
     Use(
         ("backend", "formulation"),
@@ -269,7 +267,7 @@ USES = (
     Use(
         ("method", "start", "time_limit"),
         lambda options: options["layer"] == "fast" and not options["refine"],
-        OF_THE_FAST_LAYER,
+        "belongs to --layer fast without --refine",
         ("solve",),
     ),
     Use(
