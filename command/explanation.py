@@ -317,14 +317,10 @@ def _values(symbol: Symbol, held: Any) -> list[Part]:
         ]
         return [part for parts in values[:LISTED] for part in parts]
     if np.ndim(held) == 2 and 0 < max(np.shape(held)) <= WRITTEN_OUT:
-        return [Entries(symbol.name, _matrix(held))]
+        if isinstance(held, np.ndarray):
+            return [Entries(symbol.name, entries(_without_rounding(held)))]
+        return [Entries(symbol.name, tuple(tuple(map(latex, row)) for row in held))]
     return []
-
-
-def _matrix(held: Any) -> tuple[tuple[str, ...], ...]:
-    if isinstance(held, np.ndarray):
-        return entries(_without_rounding(held))
-    return tuple(tuple(map(latex, row)) for row in held)
 
 
 def _listing(values: Array | Sequence[Number]) -> str:

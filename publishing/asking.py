@@ -102,7 +102,13 @@ def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
     elif word == TOTAL:
         yield _name(attribute, np.ones(size)), np.ones(size)
     elif word == SUM:
-        yield f"sum of {attribute.name}", _worth(attribute)
+        worth = attribute.worth
+        if worth is None or not np.any(worth):
+            raise InvalidInputError(
+                f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a "
+                f"number in each bin adds to the sum"
+            )
+        yield f"sum of {attribute.name}", worth
     else:
         _require_order(attribute, word)
         if values > MOST:
@@ -133,16 +139,6 @@ def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
 
 def _name(attribute: Attribute, row: Array) -> str:
     return attribute.row_names([np.flatnonzero(row).tolist()])[0]
-
-
-def _worth(attribute: Attribute) -> Array:
-    worth = attribute.worth
-    if worth is None or not np.any(worth):
-        raise InvalidInputError(
-            f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a number in "
-            f"each bin adds to the sum"
-        )
-    return worth
 
 
 def _require_order(attribute: Attribute, word: str) -> None:

@@ -87,10 +87,7 @@ class DrawnRows(AnsweredRows):
         basis, self.exact = _split_basis(mechanism)
         noisy = basis[self.exact :]
         rows = noisy.astype(np.float64)
-        if len(rows):
-            self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)))
-        else:  # such as the residual of a mechanism that is common to all the others
-            self.factor, self.exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self.factor, self.exponents = rounded_factor(_noise_on(mechanism, rows))
         reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
         if reach.max(initial=0.0) >= drawing.LARGEST:
             raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")
@@ -141,7 +138,7 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
             raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows; none were found")
     basis = np.vstack([exact, drawing.rows_beyond(basis, exact)])
     noisy = basis[len(exact) :]
-    covariance = mechanism.covariance(Workload(noisy.astype(np.float64))) if len(noisy) else np.zeros((0, 0))
+    covariance = _noise_on(mechanism, noisy.astype(np.float64))
     diagonal = np.diagonal(covariance)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values = np.linalg.eigvalsh(covariance / units / units[:, None])
@@ -150,6 +147,11 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
             "mechanism must add noise to every query that neighbours may change: some it releases exactly"
         )
     return basis, len(exact)
+
+
+def _noise_on(mechanism: LinearGaussianMechanism, rows: Array) -> Array:
+    """Return the covariance of the noise on rows (k, d), of which there may be none."""
+    return mechanism.covariance(Workload(rows)) if len(rows) else np.zeros((0, 0))
 
 
 def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
@@ -207,6 +209,8 @@ def rounded_factor(covariance: Array) -> tuple[Integers, Integers]:
     that has it.
     Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
     """
+    if not len(covariance):
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     upper, exact = inverse_factor(covariance)
     factor, identity = (1 - ACCURACY) * exact, (1 - ACCURACY) * np.eye(len(covariance))
     for bits in PRECISIONS:

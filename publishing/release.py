@@ -272,32 +272,18 @@ def _(mechanism: EpochsMechanism) -> Drawn:
 
 
 @as_drawn.register
-def _(mechanism: LinearGaussianMechanism) -> Drawn:
-    return DrawnRows(mechanism)
-
-
-@as_drawn.register
 def _(mechanism: BlockMechanism) -> Drawn:
     turned = any(symmetry.turning for symmetry in mechanism.symmetries)
     return DrawnRows(mechanism.dense()) if turned else DrawnTables(mechanism)
 
 
 @as_drawn.register
-def _(mechanism: ProductMechanism) -> Drawn:
-    return DrawnProduct(mechanism)
-
-
-@as_drawn.register
-def _(mechanism: SplitMechanism) -> Drawn:
-    return DrawnSplit(mechanism)
-
-
-@as_drawn.register
-def _(mechanism: StreamMechanism) -> Drawn:
-    return DrawnStream(mechanism)
-
-
-@as_drawn.register
 def _(mechanism: CausalMechanism) -> Drawn:
     require_small(mechanism.steps)
     return DrawnRows(mechanism.dense())
+
+
+as_drawn.register(LinearGaussianMechanism, DrawnRows)
+as_drawn.register(ProductMechanism, DrawnProduct)
+as_drawn.register(SplitMechanism, DrawnSplit)
+as_drawn.register(StreamMechanism, DrawnStream)
