@@ -447,7 +447,6 @@ def explain(
     context: typer.Context,
     workload: options.Asked,
     problem: options.ExplainedProblem = "fitness",
-    rho: options.AnyRho = None,
     epsilon: options.AnyEpsilon = None,
     delta: options.AnyDelta = None,
     criterion: options.Criterion = None,

@@ -84,15 +84,6 @@ Asked = Annotated[
         help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
     ),
 ]
-AnyRho = Annotated[
-    Fraction | None,
-    typer.Option(
-        "--rho",
-        parser=fraction,
-        metavar="NUMBER",
-        help="fitness: spend this ρ (zCDP), and minimise the factor on targets.",
-    ),
-]
 AnyEpsilon = Annotated[
     float | None,
     typer.Option("--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."),
