@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -66,7 +66,7 @@ LISTED_TABLES = 20  # most tables that are listed one by one
 
 def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
-    if not _has_specification(solution) or isinstance(solution.problem, ReuseFitness):
+    if "specification" not in solution.metadata or isinstance(solution.problem, ReuseFitness):
         describe(solution.problem, out, solution, terms)
         return
     from dualmech.publishing.publication import ReleasePlan
@@ -79,10 +79,6 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
         describe(solution.problem, out, solution, terms)
         lines = [f"It cannot be released: {error}"]
     print_lines(out, *lines, whole=True)
-
-
-def _has_specification(solution: Solution) -> bool:
-    return "specification" in solution.metadata
 
 
 @singledispatch
@@ -106,7 +102,8 @@ def _on_geometry(
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
         else:
-            _fitness(problem, out, solution, terms)
+            out.print(_target_table(problem, solution, terms))
+            _privacy(out, solution, solution.mechanism, terms)
         return
     point = problem.geometry.divide(solution.primal, terms.divisor(problem))
     # The mechanism as it is spent: total variance is solved at a cost of 1.
@@ -129,7 +126,6 @@ def _on_geometry(
 
 @describe.register(ReuseFitness)
 def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what the queries get, what all that is known in the end costs, and what is to be run for it now."""
     if isinstance(problem.geometry, Blocks):
         _by_table(out, problem, solution.prices, problem.geometry.forms(solution.primal), terms)
     else:
@@ -142,7 +138,6 @@ def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms
 
 
 def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what the variances of all ranges come to, and those of some."""
     mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
     lengths = [2**power for power in range(cells.bit_length())]
     # Those in the middle: ranges are numbered by their first cells, and then by their last.
@@ -156,11 +151,6 @@ def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Te
         f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
     )
     _privacy(out, solution, mechanism, terms)
-
-
-def _fitness(problem: FitnessForUse | PrivacyFirst, out: Console, solution: Solution, terms: Terms) -> None:
-    out.print(_target_table(problem, solution, terms))
-    _privacy(out, solution, solution.mechanism, terms)
 
 
 @describe.register
@@ -233,7 +223,6 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
 
 
 def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, terms: Terms) -> None:
-    """Print what tables get: the largest variance of each, or what all have."""
     fitness = problem.numbers == "targets"
     word, values = ("target variance", problem.targets) if fitness else ("weight", problem.weights)
     orbits = getattr(problem.geometry, "tables", np.arange(len(values)))
@@ -272,37 +261,38 @@ def _tables_by_name(stated: Workload, workload: Any) -> list[tuple[str, npt.NDAr
 def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> TextTable:
-    """Return the table of query groups: target, achieved, how many bind, and their share of the cost."""
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
     variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
-    headings = ("target variance", "target margin", "achieved variance", "achieved margin")
-    rows, prices = [], solution.prices
-    for group, inside in _groups(problem.workload):
-        wanted, got = problem.targets[inside], variances[inside]
-        numbers = (
-            *(wanted, accounting.margin_from_variance(wanted, terms.z)),
-            *(got, accounting.margin_from_variance(got, terms.z)),
-        )
-        counts = (int(tight[inside].sum()), int((~tight[inside]).sum()))
-        shown = (*(range_text(values) for values in numbers), *map(str, counts))
-        share = f"{100 * prices[inside].sum():.1f} %"
-        rows.append((group, str(int(inside.sum())), *shown, share))
-    names = ("group", "queries", *headings, "binding", "loose", "share of bill")
-    return _table("Queries by group", names, rows, terms.z)
+    columns = {
+        "target variance": problem.targets,
+        "target margin": accounting.margin_from_variance(problem.targets, terms.z),
+        "achieved variance": variances,
+        "achieved margin": accounting.margin_from_variance(variances, terms.z),
+    }
+    counts = {"binding": tight, "loose": ~tight}
+    return _group_table(problem.workload, columns, counts, {"share of bill": solution.prices}, terms.z)
 
 
 def _variance_table(workload: Workload, weights: Array | None, variances: Array, z: float) -> TextTable:
-    """Return the table of query groups: what they count, if not all the same, their variances, and their shares."""
-    bill, rows = variances if weights is None else weights * variances, []
-    for group, inside in _groups(workload):
-        got = variances[inside]
-        columns = [got, accounting.margin_from_variance(got, z)]
-        shown = [range_text(values) for values in (columns if weights is None else [weights[inside], *columns])]
-        share = f"{100 * bill[inside].sum() / bill.sum():.1f} %"
-        rows.append((group, str(int(inside.sum())), *shown, share))
-    weight = () if weights is None else ("weight",)
-    return _table("Queries by group", ("group", "queries", *weight, "variance", "margin", "share of total"), rows, z)
+    bill = variances if weights is None else weights * variances
+    columns = {"variance": variances, "margin": accounting.margin_from_variance(variances, z)}
+    weighted = columns if weights is None else {"weight": weights} | columns
+    return _group_table(workload, weighted, {}, {"share of total": bill / bill.sum()}, z)
+
+
+def _group_table(
+    workload: Workload, columns: Mapping[str, Array], counts: Mapping[str, Array], shares: Mapping[str, Array], z: float
+) -> TextTable:
+    """Return a row for each group of queries: ranges of the columns, how many queries count, and the group's share."""
+    groups, rows = np.array(workload.groups), []
+    for group in dict.fromkeys(workload.groups):
+        inside = groups == group
+        ranges = [range_text(values[inside]) for values in columns.values()]
+        numbers = [str(int(flags[inside].sum())) for flags in counts.values()]
+        share = [f"{100 * parts[inside].sum():.1f} %" for parts in shares.values()]
+        rows.append((group, str(int(inside.sum())), *ranges, *numbers, *share))
+    return _table("Queries by group", ("group", "queries", *columns, *counts, *shares), rows, z)
 
 
 MEANINGS = {
@@ -316,30 +306,18 @@ MEANINGS = {
 
 
 def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
-    """Return a table with one note that says what its headings mean."""
     meanings = [meaning for word, meaning in MEANINGS.items() if any(word in heading for heading in headings)]
     note = "; ".join(meanings).format(z=z, level=level_of(z))
     return TextTable(subject, headings, rows, headings[:1], [f"{note[0].upper()}{note[1:]}."])
 
 
-def _groups(workload: Workload) -> list[tuple[str, np.ndarray]]:
-    """Return the groups of queries in order, each with which queries are in it."""
-    names = workload.groups
-    groups = np.array(names)
-    return [(group, groups == group) for group in dict.fromkeys(names)]
-
-
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 
 
 def _binding(solution: Solution, neighbours: int) -> str:
     return f"{len(solution.binding)} of {neighbours} neighbours bind."
-
-
-_SINGULAR = "the covariance is singular where neighbours differ"
 
 
 def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) -> Certificate:
@@ -349,7 +327,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
     """
     problem, limits = solution.problem, solution.metadata.get("limits")
     certificate, status = solution.certificate, solution.status.name
-    (kind, divisor), planned = in_rho(problem, terms), _has_specification(solution)
+    (kind, divisor), planned = in_rho(problem, terms), "specification" in solution.metadata
     if limits is not None:
         certificate, divisor = limits.certificate(problem, certificate), 1.0
         kind = "factor on the targets that are not hard"
@@ -434,7 +412,11 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         out.print(line)
     if not np.isfinite(verdict.objective):
         weighted = isinstance(problem, QueryWeighting)
-        why = "a design query that is needed has no weight" if weighted else _SINGULAR
+        why = (
+            "a design query that is needed has no weight"
+            if weighted
+            else "the covariance is singular where neighbours differ"
+        )
         out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
         return
     out.print(

@@ -20,7 +20,7 @@ from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped, p
 from dualmech.crosscheck.families import Layer
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.prove import factor_of
-from dualmech.crosscheck.wasting import Waste, waste
+from dualmech.crosscheck.wasting import waste
 from dualmech.display import decimal_above
 from dualmech.errors import InvalidInputError
 from dualmech.files.atomic import check_suffix
@@ -70,18 +70,8 @@ def solve_capped(
 
 
 def _searched(search: Search, width: float, layer: Layer, z: float) -> Capped:
-    """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
     try:
-        return capped(
-            search.workload,
-            search.targets,
-            search.caps,
-            search.cost,
-            search.neighbours,
-            tol=width,
-            geometry=search.geometry,
-            layer=layer.value,
-        )
+        return capped(**search._asdict(), tol=width, layer=layer.value)
     except TightLimitsError as error:
         margins = {name: accounting.margin_from_variance(variance, z) for name, variance in error.allowed.items()}
         shown = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
@@ -101,12 +91,11 @@ def _proofs(answer: dm.Solution, limits: HardLimits, path: str, line: Line) -> l
     second = str(Path(path).with_suffix(".below.json"))
     above.save(path)
     below.save(second)
-    ends = (
+    return [
         f"{path}: in whole numbers, noise of rho = {exact.above(above.upper / 2)} keeps all limits at the factor "
         f"{limits.high:.9g}",
         f"{second}: none of less than rho = {exact.below(below.lower / 2)} does at the factor {limits.low:.9g}",
-    )
-    return [*ends]
+    ]
 
 
 def proven_factor(request: Request, proof: dm.Proof) -> str | None:
@@ -120,9 +109,6 @@ def proven_factor(request: Request, proof: dm.Proof) -> str | None:
     return f"At rho = {search.cost / 2:.6g} the least factor on the targets that are not hard is {side} {factor:.9g}."
 
 
-EQUAL = "equal"
-"""The practice that gives every table the same share of a budget."""
-
 TAKEN = ("workload", "mechanism", "output", "tol")
 """The options of ``judge`` that a mechanism leaves room for: targets and neighbours are its own."""
 
@@ -133,11 +119,13 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     if output is not None:
         check_suffix(output, ".npz")
     with passing("reading") as line:
-        queries, mechanism = inputs.read_workload(workload), _read(path)
+        queries, mechanism = inputs.read_workload(workload), inputs.mechanism_in(path)
         line.say("finding the least cost")
         wasted = waste(mechanism, queries, callback=line)
-    out = printing.console()
-    printing.print_lines(out, *_lines(wasted), whole=True)
+    lines = [*wasted.words]
+    if wasted.better is not wasted.mechanism:
+        lines.append(f"The better one: {privacy_text(wasted.better, SHOWN_DELTA)}")
+    printing.print_lines(printing.console(), *lines, whole=True)
     if output is not None:
         dm.save(wasted.better, output)
     return wasted.certificate
@@ -152,8 +140,13 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
     stated, shares = request.workload, None
     with passing("reading") as line:
         queries = stated.workload if isinstance(stated, Specification) else inputs.read_workload(str(stated))
-        if practice != EQUAL:
-            shares = inputs.read_shares(practice, queries)
+        if practice != "equal":
+            by_name = inputs.read_numbers(practice, "practice", queries) if practice.lower().endswith(".csv") else None
+            if not isinstance(by_name, dict):
+                raise InvalidInputError(
+                    f"--practice takes equal, or a .csv file of lines of name,share, got {practice!r}"
+                )
+            shares = by_name
         rule = stated.neighbours if isinstance(stated, Specification) else None
         if request.neighbours is not None:
             rule = Relation.of(validate.text(neighbours=request.neighbours))
@@ -166,18 +159,4 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
         if output is not None:
             line.say("writing")
             dm.save(better, output)
-    out = printing.console()
-    printing.print_lines(out, *wasted.words, whole=True)
-
-
-def _read(path: str) -> object:
-    """Return the mechanism in a file, also of a solution."""
-    held = dm.load(path)
-    return held.mechanism if isinstance(held, dm.Solution) else held
-
-
-def _lines(wasted: Waste) -> list[str]:
-    lines = [*wasted.words]
-    if wasted.better is not wasted.mechanism:
-        lines.append(f"The better one: {privacy_text(wasted.better, SHOWN_DELTA)}")
-    return lines
+    printing.print_lines(printing.console(), *wasted.words, whole=True)

@@ -117,7 +117,6 @@ def solve(
 def _solve_within(
     request: Request, within: str, tol: float | None, output: str | None, threads: int | None
 ) -> NoReturn:
-    """Find the best strategy of a class, write it, and report how far it is from the optimum at most."""
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.threads import blas_threads
@@ -245,7 +244,6 @@ def waste(
 
 
 def _judge_solution(context: typer.Context, solution: dm.Solution, tol: float) -> None:
-    """Report a solution from a file, which was judged anew when it was read, and leave."""
     from dualmech.command import answers
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.families import family_of
@@ -426,18 +424,12 @@ def plot(
     answer = inputs.read_solution(solution)
     if answer is None:
         raise InvalidInputError(f"{solution}: holds no solution; solve -o writes one")
-    draw = {
-        "covariance": lambda axes, rows: plots.covariance(rows, axes=axes),
-        "correlation": lambda axes, rows: plots.covariance(rows, axes=axes, correlation=True),
-        "variances": lambda axes, rows: plots.variances(rows, axes=axes),
-        "profile": lambda axes, rows: plots.profile(rows, axes=axes),
-        "tradeoff": lambda axes, rows: plots.tradeoff(rows, axes=axes),
-    }
     out = printing.console()
     for kind in kinds:
+        draw = partial(plots.covariance, correlation=True) if kind == "correlation" else getattr(plots, kind)
         try:
             with passing(f"drawing {kind}"):
-                paths = save_picture(kind, output, draw[kind], answer)
+                paths = save_picture(kind, output, lambda axes, rows: draw(rows, axes=axes), answer)  # noqa: B023
         except DualmechError as error:
             if only or isinstance(error, FileFormatError):  # which is of the disk, not of the picture
                 raise
@@ -454,8 +446,7 @@ def plot(
 def explain(
     context: typer.Context,
     workload: options.Asked,
-    problem: options.ExplainedProblem = options.FITNESS_EXPLAINED,
-    rho: options.AnyRho = None,
+    problem: options.ExplainedProblem = "fitness",
     epsilon: options.AnyEpsilon = None,
     delta: options.AnyDelta = None,
     criterion: options.Criterion = None,
@@ -512,6 +503,39 @@ def explain(
     else:
         explanation.write_latex(page, latex)
     leave((answer.certificate, answer.tol))
+
+
+# The command ``sweep``: a grid of problems.
+
+
+def sweep(
+    grid: Annotated[
+        str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, a row a run.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+) -> None:
+    """Solve every combination that a file states, and compare the proven intervals."""
+    dm.files.check_writable(output, ".csv")
+    with passing("reading the grid"):
+        from dualmech.command.sweep import read_grid, run
+        from dualmech.crosscheck import printing
+        from dualmech.files.csv import write_rows
+        from dualmech.studies.sweep import disagreements, rows
+
+        runs = read_grid(grid)
+    out, table = printing.console(), []
+    for row in rows(run, runs, jobs):
+        table.append(row)
+        gap = "" if row["gap"] is None else f", gap {row['gap']:.1e}, {row['seconds']:.2g} s"
+        stated = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
+        out.print(f"{len(table)}: {stated}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True)
+    write_rows(output, [*table[0]], ([*row.values()] for row in table))
+    pairs = disagreements(table)
+    for pair in pairs:
+        for row in pair:
+            out.print(f"DISAGREE: {row}", markup=False, soft_wrap=True)
+    raise typer.Exit(4 if pairs else 0 if all(row["status"] == "CERTIFIED" for row in table) else 3)
 
 
 # The commands ``library`` and ``leaderboard``: problems with proven optima, and how far answers are from them.

@@ -101,15 +101,10 @@ def read_own_neighbours(path: str) -> Relation | Array | None:
     return Relation.matching(moves) or moves
 
 
-def _eigen_queries(workload: Workload) -> Workload | Matrix:
-    """Return the eigen-queries; of all ranges they are sines, and no matrix is made."""
-    if isinstance(workload, RangeWorkload):
-        return workloads.sines(workload.shape[1])
-    return designs.eigen_queries(workload)
-
-
 DESIGNS: dict[str, Callable[[Workload], Workload | Matrix]] = {
-    "eigen": _eigen_queries,
+    "eigen": lambda workload: (  # of all ranges they are sines, and no matrix is made
+        workloads.sines(workload.shape[1]) if isinstance(workload, RangeWorkload) else designs.eigen_queries(workload)
+    ),
     "haar": lambda workload: designs.haar_matrix(designs.domain_of(workload, None)),
     "fourier": lambda workload: designs.fourier_matrix(designs.domain_of(workload, None), workload),
     "tree": lambda workload: designs.hierarchical_matrix(designs.domain_of(workload, None)),
@@ -165,8 +160,10 @@ def read_answer(problem: AnyProblem, kind: str, path: str) -> Array:
     """Return an outsider's answer from a file: a covariance, a strategy or weights of design queries."""
     if isinstance(problem, QueryWeighting):
         return read_query_weights(problem, path)
+    if kind == "covariance" and Path(path).suffix.lower() == ".npz":
+        return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
     if kind == "covariance":
-        return read_covariance(problem, path)
+        return _on_basis(problem, files.read_matrix(path, "covariance"))
     covariance = covariance_of_strategy(problem, read_strategy(path))
     # Of total variance, a strategy is an answer in any units: the noise follows from its sensitivity.
     return problem.feasible(covariance) if isinstance(problem, TotalVariance) else covariance
@@ -200,13 +197,6 @@ def _schema(path: str) -> str | None:
     if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
         return None
     return str(files.read_archive(path, {"schema"}).get("schema", ""))
-
-
-def read_covariance(problem: OfCovariance, path: str) -> Array:
-    """Return the covariance on B x in a file, of a matrix or of a mechanism or solution on the same rows."""
-    if Path(path).suffix.lower() != ".npz":
-        return _on_basis(problem, files.read_matrix(path, "covariance"))
-    return _answer(path, "covariance", problem.basis, "basis", "query_matrix")
 
 
 def read_strategy(path: str) -> Array:
@@ -321,14 +311,6 @@ def read_caps(texts: Sequence[str], workload: Workload) -> ByName:
     return caps
 
 
-def read_shares(text: str, workload: Workload) -> ByName:
-    """Return shares by table from a CSV file of lines ``name,share``."""
-    by_name = read_numbers(text, "practice", workload) if Path(text).suffix.lower() == ".csv" else None
-    if not isinstance(by_name, dict):
-        raise InvalidInputError(f"--practice takes equal, or a .csv file of lines of name,share, got {text!r}")
-    return by_name
-
-
 def labels(workload: Workload) -> list[str] | None:
     """Return what tables are called in reports, None of a workload without tables."""
     names = getattr(workload, "table_names", None)
@@ -359,7 +341,6 @@ def _by_name(workload: Workload, path: str, rows: Rows) -> ByName:
 
 
 def _by_query(workload: Workload, path: str, rows: Rows) -> ByName:
-    """Return numbers by names of queries, of groups, or of the tables that a workload is reported by."""
     try:
         tables = tables_of(workload).table_names
     except InvalidInputError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualmech.command import commands, sweep
+from dualmech.command import commands
 from dualmech.command.commands import explain, leaderboard, library, plot, verify
 from dualmech.command.options import STUDIES, Checked, Grouped, UsageError
 from dualmech.command.releasing import combine, release
@@ -134,7 +134,6 @@ def crosscheck(
 
 
 def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Row]) -> Iterator[Row]:
-    """Yield rows as they are computed, with a line of progress in between, and note them and how each came out."""
     done, widest = 0, 0.0
     while True:
         with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
@@ -147,7 +146,7 @@ def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Ro
         yield row
 
 
-for study in (library, leaderboard, sweep.sweep, commands.simulate):
+for study in (library, leaderboard, commands.sweep, commands.simulate):
     app.command(cls=Checked, rich_help_panel=STUDIES)(study)
 
 
@@ -193,7 +192,6 @@ def main() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message of an error, without the control characters that a file or a path may have put in it."""
     text = str(error)
     if isinstance(error, MemoryError):
         text = f"not enough memory{text and ': '}{text}"
@@ -203,7 +201,6 @@ def _one_line(error: Exception) -> str:
 
 
 def _threads() -> str:
-    """Return the thread counts that the environment sets: of solves, and of all else, where BLAS takes all cores."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     others = ", ".join(chosen) or f"up to {os.cpu_count()} cores"

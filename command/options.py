@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dualmech.crosscheck.families import FAMILIES, POSED
+from dualmech.crosscheck.families import FAMILIES, POSED, Family
 from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
 
@@ -22,32 +22,20 @@ class UsageError(DualmechError):
     """Options that do not go together, whatever their values."""
 
 
-Family = StrEnum("Family", {family.name.upper(): family.name for family in POSED})  # type: ignore[misc]
-"""Which problem is asked."""
-
-Explained = StrEnum("Explained", {family.name.upper(): family.name for family in FAMILIES})  # type: ignore[misc]
-"""Which problem is explained: any that there is."""
-
 ON_GEOMETRY = ("fitness", "variance")
 """Problems whose noise is evaluated on a geometry that may be chosen."""
 
-FITNESS = Family("fitness")
-FITNESS_EXPLAINED = Explained("fitness")
 
+def problem_option(families: Collection[Family], help: str) -> Any:
+    """Return the option that names a problem; another name is a fault of usage, answered with the nearest one."""
+    known = [family.name for family in families]
 
-def family(text: str) -> Family:
-    """Return the problem of a name; another is a fault of usage, answered with the name that is nearest."""
-    return Family(_known(text, [member.value for member in Family]))
+    def parsed(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
+        return text
 
-
-def explained(text: str) -> Explained:
-    return Explained(_known(text, [member.value for member in Explained]))
-
-
-def _known(text: str, known: list[str]) -> str:
-    if text not in known:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
-    return text
+    return typer.Option("--problem", parser=parsed, metavar=f"[{'|'.join(known)}]", help=help)
 
 
 def given(context: typer.Context) -> list[str]:
@@ -96,15 +84,6 @@ Asked = Annotated[
         help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
     ),
 ]
-AnyRho = Annotated[
-    Fraction | None,
-    typer.Option(
-        "--rho",
-        parser=fraction,
-        metavar="NUMBER",
-        help="fitness: spend this ρ (zCDP), and minimise the factor on targets.",
-    ),
-]
 AnyEpsilon = Annotated[
     float | None,
     typer.Option("--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."),
@@ -121,76 +100,10 @@ Prior = Annotated[str | None, typer.Option(help="local: file with how likely eac
 Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]
 Total = Annotated[float | None, typer.Option(help="estimate: the number of records, where it is known.")]
 ExplainedProblem = Annotated[
-    Explained,
-    typer.Option(
-        "--problem",
-        parser=explained,
-        metavar=f"[{'|'.join(Explained)}]",
-        help=" ".join(f"{family.name}: {family.help or family.explained}." for family in FAMILIES),
-    ),
-]
-Problem = Annotated[
-    Family,
-    typer.Option(
-        "--problem",
-        parser=family,
-        metavar=f"[{'|'.join(Family)}]",
-        help=" ".join(f"{family.name}: {family.help}." for family in POSED),
-    ),
+    str, problem_option(FAMILIES, " ".join(f"{family.name}: {family.help or family.explained}." for family in FAMILIES))
 ]
 Public = Annotated[
     bool, typer.Option("--public", help="Let others on this machine read what is written; else its owner alone does.")
-]
-Targets = Annotated[
-    str | None,
-    typer.Option(
-        help="Variance targets: one number, or a file of one per query or one per table, or of lines of name,target "
-        "that name queries, their groups or tables. [default: 1]"
-    ),
-]
-Margins = Annotated[str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")]
-After = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="What is released already, a folder of a release or the file of a plan or mechanism: what costs least "
-        "together with it?",
-    ),
-]
-Caps = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cap",
-        metavar="NAME=NUMBER",
-        help="With --rho or --epsilon: a variance (with --moe a margin) that this table, group or query must keep, "
-        "while the factor on the other targets is minimised; or a .csv file of lines of name,number. May be repeated.",
-    ),
-]
-Quantile = Annotated[
-    float | None,
-    typer.Option(
-        "--z", help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]"
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(help="variance: what each query's variance counts, in the forms of --targets. [default: 1]"),
-]
-Design = Annotated[
-    str | None,
-    typer.Option(
-        help="weighting: eigen, haar, fourier, tree, identity, queries, or a file of design queries. [default: eigen]"
-    ),
-]
-Kind = Annotated[
-    Privacy | None, typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]")
-]
-CostSharpness = Annotated[float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")]
-VarianceSharpness = Annotated[
-    float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
-]
-TotalWeight = Annotated[
-    float | None, typer.Option(help="softmax: weight of the total variance added to them. [default: 0]")
 ]
 Rho = Annotated[
     Fraction | None,
@@ -200,8 +113,6 @@ Rho = Annotated[
         help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, weighting: 0.5]",
     ),
 ]
-Epsilon = Annotated[float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")]
-Delta = Annotated[float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")]
 Neighbours = Annotated[
     str | None,
     typer.Option(
@@ -211,33 +122,88 @@ Neighbours = Annotated[
         "[default: add-remove; of an answer in a file, its own]"
     ),
 ]
-Geometry = Annotated[
-    str,
-    typer.Option(
-        "--geometry", help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream."
-    ),
-]
 
-POSING: dict[str, tuple[Any, object]] = {
-    "problem": (Problem, FITNESS),
-    "targets": (Targets, None),
-    "moe": (Margins, None),
-    "after": (After, None),
-    "z": (Quantile, None),
-    "weights": (Weights, None),
-    "design": (Design, None),
-    "privacy": (Kind, None),
-    "t1": (CostSharpness, None),
-    "t2": (VarianceSharpness, None),
-    "total_weight": (TotalWeight, None),
-    "rho": (Rho, None),
-    "cap": (Caps, None),
-    "epsilon": (Epsilon, None),
-    "delta": (Delta, None),
-    "neighbours": (Neighbours, None),
-    "geometry": (Geometry, "auto"),
-}
-"""The options that pose a problem, with their defaults: what `Request` holds besides the workload."""
+
+class Posing:
+    """The options that pose a problem, with their defaults: what `Request` holds besides the workload."""
+
+    problem: Annotated[str, problem_option(POSED, " ".join(f"{family.name}: {family.help}." for family in POSED))] = (
+        "fitness"
+    )
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            help="Variance targets: one number, or a file of one per query or one per table, or of lines of "
+            "name,target that name queries, their groups or tables. [default: 1]"
+        ),
+    ] = None
+    moe: Annotated[
+        str | None, typer.Option("--moe", help="Targets as margins of error instead: a number or a file.")
+    ] = None
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is released already, a folder of a release or the file of a plan or mechanism: what costs "
+            "least together with it?",
+        ),
+    ] = None
+    z: Annotated[
+        float | None,
+        typer.Option(
+            "--z",
+            help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]",
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(help="variance: what each query's variance counts, in the forms of --targets. [default: 1]"),
+    ] = None
+    design: Annotated[
+        str | None,
+        typer.Option(
+            help="weighting: eigen, haar, fourier, tree, identity, queries, or a file of design queries. "
+            "[default: eigen]"
+        ),
+    ] = None
+    privacy: Annotated[
+        Privacy | None, typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]")
+    ] = None
+    t1: Annotated[float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")] = None
+    t2: Annotated[
+        float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
+    ] = None
+    total_weight: Annotated[
+        float | None, typer.Option(help="softmax: weight of the total variance added to them. [default: 0]")
+    ] = None
+    rho: Rho = None
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cap",
+            metavar="NAME=NUMBER",
+            help="With --rho or --epsilon: a variance (with --moe a margin) that this table, group or query must "
+            "keep, while the factor on the other targets is minimised; or a .csv file of lines of name,number. May be "
+            "repeated.",
+        ),
+    ] = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")
+    ] = None
+    delta: Annotated[
+        float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
+    ] = None
+    neighbours: Neighbours = None
+    geometry: Annotated[
+        str,
+        typer.Option(
+            "--geometry",
+            help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream.",
+        ),
+    ] = "auto"
+
+
+POSING = {name: (kind, getattr(Posing, name)) for name, kind in get_type_hints(Posing, include_extras=True).items()}
 
 
 def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -283,8 +249,6 @@ def _judges_a_file(values: Mapping[str, object]) -> bool:
 APART_FROM_CLASSES = ("method", "start", "time_limit", "prove", "rho", "epsilon")
 """Options of solve that the search within a class of strategies does not read."""
 
-OF_THE_FAST_LAYER = "belongs to --layer fast without --refine"
-
 USES = (
     Use(
         ("backend", "formulation"),
@@ -294,7 +258,7 @@ USES = (
     Use(
         ("method", "start", "time_limit"),
         lambda options: options["layer"] == "fast" and not options["refine"],
-        OF_THE_FAST_LAYER,
+        "belongs to --layer fast without --refine",
         ("solve",),
     ),
     Use(
@@ -438,7 +402,7 @@ def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
 def _problem_named(written: list[str]) -> str | None:
     line = " ".join(written).replace("--problem=", "--problem ").split()
     named = [after for word, after in pairwise(line) if word == "--problem"]
-    return named[-1] if named and named[-1] in [*Explained] else None
+    return named[-1] if named and named[-1] in [family.name for family in FAMILIES] else None
 
 
 class Grouped(TyperGroup):

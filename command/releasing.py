@@ -156,7 +156,6 @@ def combine(
 
 
 def _unread(names: list[str]) -> list[str]:
-    """Say which columns of the records are not read; of many the first."""
     if not names:
         return []
     shown = ", ".join(printable(name) for name in names[:MOST_UNREAD])
@@ -165,10 +164,6 @@ def _unread(names: list[str]) -> list[str]:
 
 
 def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[object, str]:
-    """Return the records, of a path or a query, and the path of the plan.
-
-    Raises `UsageError` where there are more or fewer paths than that takes.
-    """
     from dualmech.publishing.sources import of_query
 
     if sql is None and database is not None:
@@ -180,7 +175,6 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
 
 
 def _check_options(level: float | None, output: str | None) -> None:
-    """Refuse a level that is no probability, and a folder that exists: before any work."""
     from dualmech import files, validate
 
     if level is not None:
@@ -204,7 +198,6 @@ def _drawn(planned: ReleasePlan, records: object, allow_empty: bool, ledger: Led
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
-    """Write the tables and the publication's file; say what there is."""
     from dualmech.display import counted
     from dualmech.publishing.keeping import KEPT, write_with_file
     from dualmech.publishing.publication import INDEX, STATEMENT
@@ -219,7 +212,6 @@ def _written(released: Publication, output: str, level: float | None, simultaneo
 
 
 def _no_solution(source: str) -> str:
-    """Say why a text names no solution, and what to do."""
     if not Path(source).exists():
         return f"{source}: there is no such file; release takes records, then the file of a solution"
     words = f"release takes records, then the file of a solution, which {source} is not"

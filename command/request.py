@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
 
+LOCAL = ("local", "projection")
+"""Problems of ``explain`` whose ε is of local privacy, which has no δ."""
+
 
 class Search(NamedTuple):
     """What `dualmech.crosscheck.capped` takes."""
@@ -86,7 +89,7 @@ class Request:
             raise UsageError("give either --rho or --epsilon, not both")
         if self.pure and (self.rho is not None or self.delta is not None):
             raise UsageError("--privacy pure is spent by --epsilon alone; it has no --rho and no --delta")
-        if self.epsilon is not None and self.delta is None and not self.by_epsilon_alone:
+        if self.epsilon is not None and self.delta is None and not (self.pure or self.problem in LOCAL):
             raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
 
     def specified(self) -> Self:
@@ -155,10 +158,6 @@ class Request:
     @property
     def pure(self) -> bool:
         return self.privacy == Privacy.PURE
-
-    @property
-    def by_epsilon_alone(self) -> bool:
-        return self.pure
 
     @property
     def cost(self) -> float | None:
@@ -235,7 +234,7 @@ class Request:
         return request._stated(geometry or self.geometry)
 
     def _stated(self, geometry: str) -> AnyProblem:
-        validate.positive_number(z=self.terms.z)
+        validate.positive_number(z=self.terms.z)  # terms refuse a budget that cannot be spent, before any work
         if self.delta is not None:
             validate.probability(delta=self.delta)
         stated = {"variance": self._total_variance, "weighting": self._query_weighting}
@@ -263,13 +262,11 @@ class Request:
         return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
 
     def _total_variance(self, geometry: str) -> TotalVariance:
-        self.terms  # noqa: B018 - a budget that cannot be spent is refused before any work
         workload, changes = self._data(matrix=geometry == "dense")
         weights = inputs.read_numbers(self.weights or "1", "weights", workload)
         return TotalVariance(workload, weights, neighbours=changes, geometry=geometry)
 
     def _query_weighting(self, _: str) -> QueryWeighting:
-        self.terms  # noqa: B018
         workload, changes = self._data(matrix=True)
         design = inputs.read_design("eigen" if self.design is None else self.design, workload)
         privacy = Privacy.PURE if self.pure else Privacy.APPROXIMATE
@@ -284,7 +281,6 @@ class Request:
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
-        """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
         workload = self._read()
         relation = reachable(workload, self._moves())
         needed = matrix or not isinstance(relation, Relation)
@@ -302,7 +298,6 @@ class Request:
         return self.workload if isinstance(self.workload, Workload) else self.workload.workload
 
     def _moves(self) -> Relation | Array:
-        """Return the neighbours that are asked for, one record added or removed where none are."""
         if self.neighbours is None:
             return ADD_REMOVE if self.specification is None else self.specification.neighbours
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours

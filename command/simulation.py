@@ -8,7 +8,7 @@ from typing import TypeAlias
 from dualmech import files
 from dualmech.command import answers
 from dualmech.crosscheck.printing import REPORTED_DELTA
-from dualmech.errors import FileFormatError, InvalidInputError
+from dualmech.errors import InvalidInputError
 from dualmech.files.csv import file_name, write_rows
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.split import SplitMechanism
@@ -17,7 +17,8 @@ from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import read_as, records_of, specification_of
 from dualmech.publishing.published import published_tables
 from dualmech.publishing.specification import Specification
-from dualmech.storage import codec, store
+from dualmech.solution import Solution
+from dualmech.storage import store
 from dualmech.watching import without_warnings
 from dualmech.workloads.marginal import MarginalWorkload
 from dualmech.workloads.table_queries import TableWorkload
@@ -71,21 +72,14 @@ def read_mechanism(path: str) -> tuple[Mechanism, AskedTables, Specification | N
     Raises `FileFormatError`, `InvalidInputError` or `InfeasibleAnswerError` for a file of another schema, a
     solution of other problems or an infeasible one, a mechanism that measures nothing.
     """
-    head = files.read_archive(path, {"schema"})
-    files.require(path, head, "schema")
-    if str(head["schema"]) == codec.MECHANISM:
-        loaded = store.load_mechanism(path)
-        if not isinstance(loaded, BlockMechanism):
-            raise InvalidInputError(f"{path}: must hold a BlockMechanism, got a {type(loaded).__name__}")
-        if not loaded.pieces:
-            raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
-        return loaded, loaded.workload or loaded.needed_tables, None
-    if str(head["schema"]) != codec.SOLUTION:
-        raise FileFormatError(
-            f"{path}: must follow the schema {codec.MECHANISM!r} or {codec.SOLUTION!r}, got {str(head['schema'])!r}"
-        )
     with without_warnings():  # the mechanism promises it, optimal or not
-        solution = store.load_solution(path)
+        solution = store.load(path)
+    if isinstance(solution, BlockMechanism):
+        if not solution.pieces:
+            raise InvalidInputError(f"{path}: holds a mechanism that measures nothing")
+        return solution, solution.workload or solution.needed_tables, None
+    if not isinstance(solution, Solution):
+        raise InvalidInputError(f"{path}: must hold a BlockMechanism, got a {type(solution).__name__}")
     mechanism, workload = solution.mechanism, solution.problem.workload
     if isinstance(mechanism, BlockMechanism) and mechanism.workload is not None:
         workload = mechanism.workload

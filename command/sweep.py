@@ -1,19 +1,21 @@
-"""The command ``sweep``: problems of the command line over a grid that a file states."""
+"""Runs of the command ``sweep``: problems of the command line over a grid that a file states."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
-
-from dualmech.watching import passing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from dualmech.command.request import Request
-    from dualmech.solution import Solution
+from dualmech import fast, files, reference, validate
+from dualmech.command.request import Request
+from dualmech.crosscheck.families import POSED, Layer
+from dualmech.errors import InvalidInputError, did_you_mean
+from dualmech.files.reading import errors_naming, read_toml
+from dualmech.solution import Solution
+from dualmech.studies.sweep import combinations
+from dualmech.workloads.names import is_named
 
 KEYS = {
     **{"families": "problem", "workloads": "workload", "sizes": "size", "seeds": "seed", "layers": "layer"},
@@ -23,36 +25,6 @@ KEYS = {
 """The keys of a grid, and the argument of a run that each one's values are for."""
 
 
-def sweep(
-    grid: Annotated[
-        str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, a row a run.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
-) -> None:
-    """Solve every combination that a file states, and compare the proven intervals."""
-    from dualmech import files
-    from dualmech.crosscheck import printing
-    from dualmech.files.csv import write_rows
-    from dualmech.studies.sweep import disagreements, rows
-
-    files.check_writable(output, ".csv")
-    with passing("reading the grid"):
-        runs = read_grid(grid)
-    out, table = printing.console(), []
-    for row in rows(run, runs, jobs):
-        table.append(row)
-        gap = "" if row["gap"] is None else f", gap {row['gap']:.1e}, {row['seconds']:.2g} s"
-        stated = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
-        out.print(f"{len(table)}: {stated}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True)
-    write_rows(output, [*table[0]], ([*row.values()] for row in table))
-    pairs = disagreements(table)
-    for pair in pairs:
-        for row in pair:
-            out.print(f"DISAGREE: {row}", markup=False, soft_wrap=True)
-    raise typer.Exit(4 if pairs else 0 if all(row["status"] == "CERTIFIED" for row in table) else 3)
-
-
 def read_grid(path: str) -> list[dict[str, Any]]:
     """Return the runs that a TOML file states, each once; files that it names are looked for in its folder.
 
@@ -60,10 +32,6 @@ def read_grid(path: str) -> list[dict[str, Any]]:
     Raises `FileFormatError` for a file that cannot be read, an unknown key, a value that is not allowed, a key without
     values or that no run has a use for, more runs than are taken.
     """
-    from dualmech.errors import InvalidInputError, did_you_mean
-    from dualmech.files.reading import errors_naming, read_toml
-    from dualmech.studies.sweep import combinations
-
     stated = read_toml(path)
     with errors_naming(path):
         for name in stated:
@@ -80,11 +48,6 @@ def read_grid(path: str) -> list[dict[str, Any]]:
 
 
 def _values(name: str, value: object) -> list[Any]:
-    """Return the values of a key, checked one by one; None where the key is left out."""
-    from dualmech import validate
-    from dualmech.crosscheck.families import POSED, Layer
-    from dualmech.errors import InvalidInputError
-
     checks: dict[str, Callable[..., Any]] = {
         "families": partial(validate.choice, [family.name for family in POSED]),
         "layers": partial(validate.choice, [layer.value for layer in Layer]),
@@ -105,13 +68,6 @@ def _values(name: str, value: object) -> list[Any]:
 
 def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
     """Return a run without what it has no use for, its sizes and files in place; refused as the command is."""
-    from pathlib import Path
-
-    from dualmech import files
-    from dualmech.crosscheck.families import POSED, Layer
-    from dualmech.errors import InvalidInputError
-    from dualmech.workloads.names import is_named
-
     run |= {"problem": run["problem"] or "fitness", "layer": run["layer"] or "fast"}
     pattern = run["workload"]
     for name in ("size", "seed"):
@@ -133,12 +89,6 @@ def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
 
 def request_of(run: Mapping[str, Any]) -> Request:
     """Return what the command line would take for a run; ρ is for fitness, whose objective then is a factor."""
-    from fractions import Fraction
-
-    from dualmech import validate
-    from dualmech.command.request import Request
-    from dualmech.errors import InvalidInputError
-
     rho = None if run["rho"] is None else Fraction(validate.exact_number(rho=run["rho"]))
     if rho is not None and run["problem"] != "fitness":
         raise InvalidInputError(
@@ -152,8 +102,6 @@ def request_of(run: Mapping[str, Any]) -> Request:
 
 def run(**stated: Any) -> Solution:
     """Solve the problem of a run."""
-    from dualmech import fast, reference
-
     problem = request_of(stated).state()
     named = {name: stated[name] for name in ("tol", "time_limit", "backend") if stated[name] is not None}
     solver = fast if stated["layer"] == "fast" else reference

@@ -66,7 +66,6 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
-    """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
     distinct: dict[str, Array] = {}
     for name, row in rows:
         known = distinct.setdefault(name, row)
@@ -79,7 +78,6 @@ def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
 
 
 def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
-    """Yield the rows of an item of a list: a value or range, some together, or a word."""
     if isinstance(item, Mapping):
         raise InvalidInputError(
             f"ask of {attribute.name!r} must be a mapping of names, or a list of values: {{ name = [values] }}"
@@ -93,16 +91,24 @@ def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
 
 
 def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
-    """Yield the rows that a word stands for."""
     size, values = attribute.size, attribute.values
     if word in attribute.groupings:
-        yield from _of_grouping(attribute, word)
+        groups = attribute.groupings[word]
+        yield from ((name, _indicator(attribute, codes)) for name, codes in groups.items())
+        for code in sorted({*range(values, size)}.difference(*groups.values())):  # what is missing, and the rest
+            yield attribute.label(code), _indicator(attribute, [code])
     elif word == VALUES:
         yield from ((attribute.label(code), row) for code, row in enumerate(np.eye(size)))
     elif word == TOTAL:
         yield _name(attribute, np.ones(size)), np.ones(size)
     elif word == SUM:
-        yield f"sum of {attribute.name}", _worth(attribute)
+        worth = attribute.worth
+        if worth is None or not np.any(worth):
+            raise InvalidInputError(
+                f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a "
+                f"number in each bin adds to the sum"
+            )
+        yield f"sum of {attribute.name}", worth
     else:
         _require_order(attribute, word)
         if values > MOST:
@@ -116,17 +122,7 @@ def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
         yield from zip(attribute.row_names(counted, word == PREFIXES), rows, strict=True)
 
 
-def _of_grouping(attribute: Attribute, word: str) -> Iterator[Row]:
-    """Yield a row for each group, and for each cell beside the values: what is missing, and the rest."""
-    groups = attribute.groupings[word]
-    for name, codes in groups.items():
-        yield name, _indicator(attribute, codes)
-    for code in sorted({*range(attribute.values, attribute.size)}.difference(*groups.values())):
-        yield attribute.label(code), _indicator(attribute, [code])
-
-
 def _counting(attribute: Attribute, item: object) -> Array:
-    """Return the query that counts a value, a range, or all that a list has."""
     try:
         return _indicator(attribute, attribute.chosen(item))
     except InvalidInputError as error:
@@ -143,16 +139,6 @@ def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
 
 def _name(attribute: Attribute, row: Array) -> str:
     return attribute.row_names([np.flatnonzero(row).tolist()])[0]
-
-
-def _worth(attribute: Attribute) -> Array:
-    worth = attribute.worth
-    if worth is None or not np.any(worth):
-        raise InvalidInputError(
-            f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a number in "
-            f"each bin adds to the sum"
-        )
-    return worth
 
 
 def _require_order(attribute: Attribute, word: str) -> None:

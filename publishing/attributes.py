@@ -43,6 +43,8 @@ class Attribute:
     """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
 
     named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
+    by_day: ClassVar[bool] = False  # whether of a time the day alone counts
+    any_value: ClassVar[str] = ""  # what a record must hold where values beyond the ends count there
 
     name: str
     size: int
@@ -79,7 +81,7 @@ class Attribute:
     @property
     def demand(self) -> str:
         """What a value of a record must be, for messages."""
-        return self.named_demand
+        return self.any_value if getattr(self, "clamp", False) else self.named_demand
 
     @property
     def named_demand(self) -> str:
@@ -98,11 +100,6 @@ class Attribute:
     @property
     def has_rest(self) -> bool:
         """Whether one cell counts every value that has none of its own."""
-        return False
-
-    @property
-    def by_day(self) -> bool:
-        """Whether of a time the day alone counts."""
         return False
 
     def named_code(self, text: str) -> int | None:
@@ -160,11 +157,12 @@ class Attribute:
 
     def row_names(self, rows: Sequence[Sequence[int]], ranges: bool = False) -> list[str]:
         """Return a name for each query, as `describe`; of many values the first, and how many more there are."""
-        return [self.describe(codes, ranges) or self._long_name(codes) for codes in rows]
-
-    def _long_name(self, codes: Sequence[int]) -> str:
-        shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
-        return f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+        names = []
+        for codes in rows:
+            shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
+            long_name = f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+            names.append(self.describe(codes, ranges) or long_name)
+        return names
 
     def keys(self, rows: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
         """Return what sorts and joins each query that counts some values: the first and the last as records have them.
@@ -181,7 +179,6 @@ class Attribute:
         return [self._keys(codes[0], codes[-1]) if self._is_range(codes) else ("", "") for codes in rows]
 
     def _is_range(self, codes: Sequence[int]) -> bool:
-        """Whether codes are those of a range of values."""
         several = self.named and len(codes) > 0 and codes[-1] < self.values
         return several and codes[-1] - codes[0] == len(codes) - 1
 
@@ -220,13 +217,9 @@ class Attribute:
         text = value.strip() if isinstance(value, str) else None
         if self.named and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
             hint = f'; the option missing = "{text or ""}" counts what is missing in a cell of its own'
-        elif self._beyond(str(value)):
+        elif not getattr(self, "clamp", True) and self._code(str(value), clamp=True) is not None:
             hint = "; the option clamp = true counts what is beyond the ends at the ends"
         return f"{self.source!r} must be {demand}, got {shown}{hint}"
-
-    def _beyond(self, text: str) -> bool:
-        """Whether a value would count at an end, with the option clamp."""
-        return not getattr(self, "clamp", True) and self._code(text, clamp=True) is not None
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
         """Return the code of a value that is there; of one beyond the ends that of an end, with `clamp`."""
@@ -247,7 +240,6 @@ class Attribute:
         return self._label(first), self._label(last)
 
     def _item(self, code: int) -> str:
-        """Return what `chosen` reads as one code."""
         return self.label(code)
 
     def _range(self, first: int, last: int) -> str:
@@ -347,6 +339,7 @@ class WholeNumbers(Attribute):
     """An attribute of whole numbers, one cell each, such as years of age."""
 
     named: ClassVar[bool] = True
+    any_value: ClassVar[str] = "a whole number"
 
     first: int = 0
     clamp: bool = False  # whether numbers beyond either end count as the end
@@ -359,10 +352,6 @@ class WholeNumbers(Attribute):
     def worth(self) -> npt.NDArray[np.float64]:
         values = np.arange(self.size)
         return np.where(values < self.values, self.first + values, 0).astype(np.float64)
-
-    @property
-    def demand(self) -> str:
-        return "a whole number" if self.clamp else self.named_demand
 
     @property
     def named_demand(self) -> str:
@@ -388,6 +377,7 @@ class Binned(Attribute):
     """An attribute of numbers in bins: each from its left edge to below its right one, the last with both."""
 
     named: ClassVar[bool] = True
+    any_value: ClassVar[str] = "a number"
 
     edges: tuple[float, ...] = ()
     clamp: bool = False
@@ -396,10 +386,6 @@ class Binned(Attribute):
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:
         return np.array([*self.counts_for, *[0.0] * bool(self.missing)]) if self.counts_for else None
-
-    @property
-    def demand(self) -> str:
-        return "a number" if self.clamp else self.named_demand
 
     @property
     def named_demand(self) -> str:
@@ -462,6 +448,7 @@ class Dated(Attribute):
     """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
 
     named: ClassVar[bool] = True
+    by_day: ClassVar[bool] = True
 
     first: datetime.date = datetime.date.min
     last: datetime.date = datetime.date.min
@@ -495,12 +482,7 @@ class Dated(Attribute):
             return None
         return self.place(min(max(day, self.first), self.last))
 
-    @property
-    def by_day(self) -> bool:
-        return True
-
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
-        """Return the calendar's groupings of days, months or quarters."""
         groupings: dict[str, dict[str, list[int]]] = {}
         begins = [self._begin(code) for code in range(self.values)]
         for word, step in COARSER.items():

@@ -110,11 +110,11 @@ def combine(first: Publication, second: Publication, *others: Publication, check
     return combined((first, second, *others), names, check)
 
 
-ANYWAY = "To combine them nevertheless: check=False (--no-check)"
-
-
 def combined(
-    every: Sequence[Publication], names: Sequence[str], check: bool = True, otherwise: str = ANYWAY
+    every: Sequence[Publication],
+    names: Sequence[str],
+    check: bool = True,
+    otherwise: str = "To combine them nevertheless: check=False (--no-check)",
 ) -> Publication:
     """Return what `combine` does of releases that messages call by `names`, such as the files that hold them.
 
@@ -186,7 +186,6 @@ def joint_of(every: Sequence[ReleasePlan], names: Sequence[str]) -> JointRows | 
 
 
 NAMES = "the earlier release", "the new one"  # what messages call both
-SPENT = "The new one was drawn, and its rho counts as spent"
 
 
 class PlanAfter(ReleasePlan):
@@ -211,7 +210,8 @@ class PlanAfter(ReleasePlan):
 
     def joined(self, publication: Publication) -> Publication:
         """Return what both releases tell together; see `dualmech.combine`."""
-        return combined((self.after, super().joined(publication)), NAMES, otherwise=SPENT)
+        spent = "The new one was drawn, and its rho counts as spent"
+        return combined((self.after, super().joined(publication)), NAMES, otherwise=spent)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
         both = decimal_above(self.rho + self.after.rho)
@@ -281,7 +281,6 @@ def _cells(published: ReleasePlan) -> object:
 
 
 def _together(every: Sequence[ReleasePlan], names: Sequence[str]) -> Workload:
-    """Return a workload with the tables of all releases by their names."""
     tabular = [release.workload.tabular() for release in every]
     if all(tables is None for tables in tabular):
         return _groups_together(every, names)
@@ -588,9 +587,10 @@ def _refined(coarse: BlockMechanism, fine: BlockMechanism, parts: Array, axes: A
     for place, axis in enumerate(order):
         coarser, finer = coarse.symmetries[axis], fine.symmetries[axis]
         if axis not in axes:
-            shares = _shares(
-                coarser.labels, finer.labels, finer.sizes / coarser.sizes[_parents(coarser.labels, finer.labels)]
-            )
+            parents = np.zeros(len(finer.sizes), dtype=np.intp)  # the coarse class of each fine class
+            parents[finer.labels] = coarser.labels
+            shares = np.zeros((len(finer.sizes), len(coarser.sizes)))  # spread sums over coarse classes evenly
+            shares[np.arange(len(parents)), parents] = finer.sizes / coarser.sizes[parents]
             parts = np.moveaxis(np.tensordot(shares, parts, axes=(1, place)), 0, place)
             continue
         values = block_noise.from_parts(coarser, parts, place)
@@ -601,18 +601,3 @@ def _refined(coarse: BlockMechanism, fine: BlockMechanism, parts: Array, axes: A
             parts, order = parts[..., None] * (sizes / sizes.sum()), [*order, axis]
     target = [*inside, *(axis for axis in fine.wide if axis not in inside)]
     return np.transpose(parts, [order.index(axis) for axis in target])
-
-
-def _parents(coarse: Any, fine: Any) -> Any:
-    """Return the coarse class of each fine class, from the classes of all values."""
-    parents = np.zeros(int(fine.max()) + 1, dtype=np.intp)
-    parents[fine] = coarse
-    return parents
-
-
-def _shares(coarse: Any, fine: Any, shares: Array) -> Array:
-    """Return the matrix (fine, coarse) that spreads sums over coarse classes evenly over the finer ones."""
-    parents = _parents(coarse, fine)
-    weights = np.zeros((len(parents), int(coarse.max()) + 1))
-    weights[np.arange(len(parents)), parents] = shares
-    return weights

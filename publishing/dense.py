@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -88,10 +87,7 @@ class DrawnRows(AnsweredRows):
         basis, self.exact = _split_basis(mechanism)
         noisy = basis[self.exact :]
         rows = noisy.astype(np.float64)
-        if len(rows):
-            self.factor, self.exponents = rounded_factor(mechanism.covariance(Workload(rows)))
-        else:  # such as the residual of a mechanism that is common to all the others
-            self.factor, self.exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self.factor, self.exponents = rounded_factor(_noise_on(mechanism, rows))
         reach = np.abs(self.factor).astype(np.float64) @ np.abs(rows)
         if reach.max(initial=0.0) >= drawing.LARGEST:
             raise InvalidInputError("mechanism must answer rows of smaller numbers for its noise to be exact")
@@ -141,13 +137,8 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
         if np.any((moves.T @ exact.T).T):
             raise InvalidInputError("mechanism must answer what no neighbour changes by whole rows; none were found")
     basis = np.vstack([exact, drawing.rows_beyond(basis, exact)])
-    _require_noise(mechanism, basis[len(exact) :])
-    return basis, len(exact)
-
-
-def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
-    """Refuse a mechanism that adds no noise to rows that neighbours change."""
-    covariance = mechanism.covariance(Workload(noisy.astype(np.float64))) if len(noisy) else np.zeros((0, 0))
+    noisy = basis[len(exact) :]
+    covariance = _noise_on(mechanism, noisy.astype(np.float64))
     diagonal = np.diagonal(covariance)
     units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values = np.linalg.eigvalsh(covariance / units / units[:, None])
@@ -155,6 +146,12 @@ def _require_noise(mechanism: LinearGaussianMechanism, noisy: Integers) -> None:
         raise InvalidInputError(
             "mechanism must add noise to every query that neighbours may change: some it releases exactly"
         )
+    return basis, len(exact)
+
+
+def _noise_on(mechanism: LinearGaussianMechanism, rows: Array) -> Array:
+    """Return the covariance of the noise on rows (k, d), of which there may be none."""
+    return mechanism.covariance(Workload(rows)) if len(rows) else np.zeros((0, 0))
 
 
 def solved(factor: Integers, exponents: Integers, answers: Array) -> Array:
@@ -204,9 +201,7 @@ def inverse_factor(covariance: Array) -> tuple[Array, Array]:
     return upper, np.tril(scipy.linalg.solve_triangular(upper, identity, trans="T", check_finite=False))
 
 
-def rounded_factor(
-    covariance: Array, precisions: Sequence[int] = PRECISIONS, least: int = LEAST_EXPONENT, accuracy: float = ACCURACY
-) -> tuple[Integers, Integers]:
+def rounded_factor(covariance: Array) -> tuple[Integers, Integers]:
     """Return F with ``F'F ⪯ Σ⁻¹`` on a grid, lower triangular: whole numbers and exponents of the rows.
 
     Rounding never costs privacy: the rounded factor is a little less than that of Σ⁻¹, so that ``F Σ F' ⪯ I``; and
@@ -214,12 +209,14 @@ def rounded_factor(
     that has it.
     Raises `InvalidInputError` for a covariance that is too ill-conditioned for the finest grid.
     """
+    if not len(covariance):
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     upper, exact = inverse_factor(covariance)
-    factor, identity = (1 - accuracy) * exact, (1 - accuracy) * np.eye(len(covariance))
-    for bits in precisions:
-        whole, exponents = drawing.on_grid(factor, bits, least)
+    factor, identity = (1 - ACCURACY) * exact, (1 - ACCURACY) * np.eye(len(covariance))
+    for bits in PRECISIONS:
+        whole, exponents = drawing.on_grid(factor, bits, LEAST_EXPONENT)
         # F times the transposed triangle, whose product is Σ: the planned noise in units of the drawn noise.
         turned = np.ldexp(whole.astype(np.float64), -exponents[:, None]) @ upper.T
-        if np.linalg.norm(turned @ turned.T - identity @ identity) <= accuracy:
+        if np.linalg.norm(turned @ turned.T - identity @ identity) <= ACCURACY:
             return whole, exponents
     raise InvalidInputError("covariance must be better conditioned for its noise to be drawn in whole numbers")

@@ -162,7 +162,6 @@ def _needed(released: Publication, table: str, kind: str) -> Ratios | Sums:
 
 
 def _asked(released: Publication, table: str) -> tuple[Domain, dict[int, Queries]]:
-    """Return the attributes, and what a table asks of each by position."""
     tabular = released.workload.tabular()
     names = [*released.published]
     if tabular is None:
@@ -197,7 +196,6 @@ def _shares(attribute: Attribute, axis: int, query: Queries) -> Ratios | None:
 
 
 def _mean(attribute: Attribute, axis: int, query: Workload) -> Ratios | None:
-    """Return the sum over the number of records that have a value."""
     worth = attribute.worth
     if worth is None or query.shape[0] > 2 * MOST:
         return None
@@ -210,7 +208,6 @@ def _mean(attribute: Attribute, axis: int, query: Workload) -> Ratios | None:
 
 
 def _sums(domain: Domain, queries: Mapping[int, Queries], share: float) -> Sums | None:
-    """Return the running sums of the attribute whose prefixes a table asks, if any."""
     for axis, query in queries.items():
         attribute = attribute_at(domain, axis)
         if query is not None and 1 < query.shape[0] == attribute.values <= MOST:
@@ -241,13 +238,11 @@ def _variances(released: Publication, table: str, wanted: Ratios | Sums) -> Arra
 
 
 def _along(released: Publication, table: str, axis: int) -> Array:
-    """Return the estimates of a table with an attribute's axis first."""
     _, queries = _asked(released, table)
     return np.moveaxis(released.estimates(table), [*sorted(queries)].index(axis), 0)
 
 
 def _others(released: Publication, table: str, axis: int) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the sides of a table beside an attribute, and the labels of all combinations of their entries."""
     domain, queries = _asked(released, table)
     names = [domain.names[other] for other in sorted(queries) if other != axis]
     sides = released.published[table].sides
@@ -317,7 +312,6 @@ def fieller(
 
 
 def _covariance(variances: Sequence[Array], weights: Array) -> tuple[Array, Array]:
-    """Return the covariance of two answers, and its error, from their variances and that of their weighted sum."""
     one, two, both = variances
     two = weights**2 * two
     return (both - one - two) / (2 * weights), LEAST_TOLD * (both + one + two) / (2 * weights)

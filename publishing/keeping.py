@@ -36,7 +36,6 @@ from dualmech.publishing.publication import (
 )
 from dualmech.publishing.records import Records
 from dualmech.publishing.release import NOISE_TOL, as_spent
-from dualmech.solution import Solution
 from dualmech.storage import codec, store
 from dualmech.validate import Array
 from dualmech.workloads.arrays import Arrays
@@ -131,7 +130,8 @@ def _publication(arrays: Arrays) -> Publication:
         rows = len(mechanism.query_matrix)
         measured = validate.vector(rows, "row", measured=store.required_array(arrays, "measured"))
         drawn = CombinedRows(mechanism, _exact_rows(arrays, mechanism), cost)
-    publication = Publication(drawn, measured, workload, _answer(arrays))
+    plan = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
+    publication = Publication(drawn, measured, workload, store.solution_of(plan) if plan else None)
     parts = _json(list, combined=store.required_array(arrays, "combined"))
     publication.combined = tuple(_part(f"combined[{place}]", facts) for place, facts in enumerate(parts))
     _check_parts(publication)
@@ -141,7 +141,6 @@ def _publication(arrays: Arrays) -> Publication:
 
 
 def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
-    """Return the number of rows without noise, which come first."""
     rows = len(mechanism.query_matrix)
     exact = validate.size(rows + 1, exact=store.required_array(arrays, "exact").item() + 1) - 1
     noise = np.diagonal(mechanism.covariance())
@@ -151,7 +150,6 @@ def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
 
 
 def _check_parts(publication: Publication) -> None:
-    """Refuse parts of a combination that do not add up to its cost, or that publish tables which it lacks."""
     parts = publication.combined
     if parts and sum(2 * part.rho for part in parts) != publication.drawn.squared_privacy_cost:
         raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost")
@@ -170,7 +168,6 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
-    """Take the declarations of columns from the file; refuse others than those of the plan's specification."""
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
@@ -185,7 +182,6 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
 
 
 def _check_answer(publication: Publication) -> None:
-    """Refuse an answer of a plan with other noise than the mechanism has."""
     if publication.answer is None:
         return
     if publication.combined:
@@ -199,7 +195,6 @@ def _check_answer(publication: Publication) -> None:
 
 
 def _json(kind: type, /, **named: Any) -> Any:
-    """Return the list or the mapping that a text spells in JSON."""
     ((name, text),) = named.items()
     value = json.loads(str(text))
     if not isinstance(value, kind):
@@ -221,11 +216,6 @@ def _measured_tables(arrays: Arrays, mechanism: BlockMechanism) -> dict[Axes, Ar
     return IndexedTables(tables)
 
 
-def _answer(arrays: Arrays) -> Solution | None:
-    parts = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
-    return store.solution_of(parts) if parts else None
-
-
 PLAN = ("quantile", "delta", "rho", "specification")  # of the terms of a part
 
 
@@ -236,7 +226,6 @@ def _part_spec(part: Part) -> dict[str, Any]:
 
 
 def _part(name: str, spec: Any) -> Part:
-    """Return a part of a combination from its spec; a part of the first version declares columns by its plan."""
     entries = validate.mapping("rho, tables, digest and terms", **{name: spec})
     if not {"rho", "tables", "digest", "terms"} <= entries.keys():
         raise InvalidInputError(f"{name} must have rho, tables, digest and terms, got {sorted(map(str, entries))}")
@@ -257,13 +246,11 @@ def _part(name: str, spec: Any) -> Part:
 
 
 def _records_spec(declared: Records) -> dict[str, Any]:
-    """Return the declarations of columns, as JSON holds them."""
     persons = None if declared.persons is None else asdict(declared.persons)
     return {"count": declared.count, "ignore": [*declared.ignore], "persons": persons}
 
 
 def _declared(spec: Any, by_plan: Records) -> Records:
-    """Return the declarations of columns from their spec; refuse others than those of the plan's specification."""
     entries = validate.mapping("count, ignore and persons", records=spec)
     if {*entries} != {"count", "ignore", "persons"}:
         raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")

@@ -67,10 +67,10 @@ class Ledger:
                 raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
             limit = validate.exact_number(limit=contents["limit"])
             entries = [_entry(entry) for entry in validate.sequence(releases=contents.get("releases", ()))]
-            if entries and "neighbours" not in contents:
-                raise InvalidInputError("a ledger with releases must have neighbours, whom all of them protect")
-            if entries and "unit" not in contents:
-                raise InvalidInputError(NO_UNIT)
+            if entries and not {"neighbours", "unit"} <= contents.keys():
+                raise InvalidInputError(
+                    "a ledger with releases must have neighbours and unit, which all of them protect"
+                )
             unit = None
             if "neighbours" in contents:  # without a unit they are of records
                 unit = PrivacyUnit.of_spec(contents["neighbours"], contents.get("unit", {"of": RECORD}))
@@ -158,19 +158,10 @@ class Ledger:
             os.close(folder)
 
 
-NO_UNIT = (
-    "a ledger must say the unit of privacy that its releases protect, which earlier versions did not write: add to the "
-    'ledger and to each release unit = { of = "record" } or, where records.at_most bounded the records of a person, '
-    'unit = { of = "person", person = "COLUMN", at_most = RECORDS }'
-)
-
-
 def _entry(entry: object) -> dict[str, Any]:
     texts = validate.mapping("rho, what, when, workload, neighbours and unit", releases=entry)
-    if {*texts} - {"unit"} != {*ENTRY} or not all(isinstance(texts[key], str) for key in ENTRY):
-        raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)}, got {texts}")
-    if "unit" not in texts:
-        raise InvalidInputError(NO_UNIT)
+    if {*texts} != {*ENTRY, "unit"} or not all(isinstance(texts[key], str) for key in ENTRY):
+        raise InvalidInputError(f"a release in a ledger must have the texts {', '.join(ENTRY)} and unit, got {texts}")
     validate.exact_or_zero(rho=texts["rho"])
     unit = PrivacyUnit.of_spec(texts["neighbours"], texts["unit"])
     return {key: texts[key] for key in ENTRY} | {"neighbours": unit.neighbours, "unit": unit}

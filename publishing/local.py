@@ -76,8 +76,7 @@ class LocalRandomiser:
 
     def respond(self, user: int) -> int:
         """Draw the report of one person of a type, 0 … n - 1."""
-        kind = validate.index(self.chances.shape[1], user=user)
-        return int(np.searchsorted(self._ends[:, kind], secrets.randbelow(2**BITS), side="right"))
+        return int(self.reports([validate.index(self.chances.shape[1], user=user)])[0])
 
     def reports(self, users: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Draw the reports of many persons by their types (N,), each on its own."""

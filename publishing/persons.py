@@ -198,7 +198,7 @@ def person_numbers(column: str, ids: Sequence[object], rows: Codes) -> tuple[lis
         number = None if known is None else known.get(value)
         if number is None:
             spelling = _spelling(column, value)
-            number = numbers.setdefault(_number(spelling), len(numbers))
+            number = numbers.setdefault(Decimal(spelling) if NUMBER.fullmatch(spelling) else spelling, len(numbers))
             if number == len(spellings):
                 spellings.append(spelling)
             elif spelling != spellings[number]:
@@ -229,7 +229,6 @@ def require_exact_ids(column: str, kind: str) -> None:
 
 
 def _spelling(column: str, value: object) -> str:
-    """Return the text of an id, which no other id of its type has."""
     if isinstance(value, str):
         label = as_label(value)
         if ROUNDED.fullmatch(label):
@@ -268,13 +267,7 @@ ROUNDED = re.compile(r"[+-]?[0-9](\.[0-9]+)?[eE]\+[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 
 
-def _number(spelling: str) -> Decimal | str:
-    """Return the number that a text spells, exactly; any other text as it is."""
-    return Decimal(spelling) if NUMBER.fullmatch(spelling) else spelling
-
-
 def _word(name: str, key: bytes) -> int:
-    """Return 64 bits of a person that nobody can tell without the key."""
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=8).digest())
 
 

@@ -78,7 +78,6 @@ def price_sentences(
 
 
 def _names(problem: Any, count: int) -> list[str]:
-    """Return what items are called: tables, groups of queries where there are several, or else queries."""
     workload, geometry = problem.workload, problem.geometry
     if geometry.name in ("dense", "epochs", "stream") and count == workload.shape[0]:
         return [*map(repr, workload.groups if len({*workload.groups}) > 1 else workload.names)]

@@ -267,7 +267,6 @@ class ReleasePlan(Displayed):
 
     @cached_property
     def _noisy(self) -> int:
-        """Number of entries of all tables that have noise."""
         return sum(int(np.sum(~self.unmoved(name))) for name in self.tables)
 
     @cached_property
@@ -417,14 +416,12 @@ class Publication(ReleasePlan):
         return (*sides, *MEASURES), ((*cell, *number) for cell, number in zip(cells, numbers, strict=True))
 
     def _measures(self, table: str, margins: Array) -> Iterator[tuple[float, float, float, float]]:
-        """Yield the numbers of each entry of a table, in the order of its rows."""
         sides = [*self._table(table).sides]
         order = [sides.index(side) for side in self.ordered_sides(table)]
         pairs = (np.transpose(array, order).ravel().tolist() for array in (self.estimates(table), margins))
         return ((one, margin, one - margin, one + margin) for one, margin in zip(*pairs, strict=True))
 
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
-        """Return a heading and labels of a table's entries, with what sorts and joins them after each label."""
         published, heading = self._table(table), list[str]()
         columns: list[list[tuple[str, ...]]] = []
         for side in self.ordered_sides(table):
@@ -548,7 +545,6 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
 
 
 def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row of a derived column with the digits that its interval leaves its numbers."""
     labels, (middle, low, high) = row[:-3], row[-3:]
     if isinstance(middle, str) or not all(map(math.isfinite, (middle, low, high))):
         return row
@@ -580,22 +576,18 @@ def require_no_seed(refused: Mapping[str, object]) -> None:
         )
 
 
-def as_fraction(rho: object) -> Fraction | None:
-    """Return a positive number or a text such as ``1/2`` as a fraction, None as it is."""
-    return None if rho is None else validate.exact_number(rho=rho)
-
-
-def require_within(squared_cost: Fraction, rho: Fraction | None) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed: the given ρ, or UNBOUNDED."""
-    if rho is None and squared_cost > 2 * UNBOUNDED:
+def require_within(squared_cost: Fraction, rho: object) -> None:
+    """Refuse an exact squared privacy cost of more than twice the ρ allowed: a number or a text, or UNBOUNDED."""
+    limit = None if rho is None else validate.exact_number(rho=rho)
+    if limit is None and squared_cost > 2 * UNBOUNDED:
         raise InvalidInputError(
             f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: no more than "
             f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
         )
-    if rho is not None and squared_cost > 2 * rho:
-        larger = float(squared_cost / (2 * rho)) * (1 + GRID)
+    if limit is not None and squared_cost > 2 * limit:
+        larger = float(squared_cost / (2 * limit)) * (1 + GRID)
         raise InvalidInputError(
-            f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(rho, 12)} "
+            f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(limit, 12)} "
             f"allowed: solve again with that rho (--rho …); the same noise {larger:.12g} times as large, all variances "
             f"with it, costs that much, in Python mechanism.scaled({larger:.12g})"
         )

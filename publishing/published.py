@@ -77,7 +77,12 @@ def published_tables(workload: Workload) -> tuple[PublishedTable, ...]:
         sides, keys = dict[str, list[str]](), dict[str, list[tuple[str, str]]]()
         for axis, question in table.queries:
             side, (labels, ends) = domain.names[axis], entries(attribute_at(domain, axis), question)
-            _require_distinct(table.name, side, labels)
+            if len({*labels}) < len(labels):
+                twice = next(label for label, count in Counter(labels).items() if count > 1)
+                raise InvalidInputError(
+                    f"table {table.name!r} must have rows that a reader can tell apart, got two that are called "
+                    f"{twice!r} along {side!r}: give their workload names"
+                )
             sides[side] = labels
             if any(any(pair) and pair != (label, label) for pair, label in zip(ends, labels, strict=bool(ends))):
                 keys[side] = ends
@@ -142,7 +147,6 @@ def entries(attribute: Attribute, ask: Any) -> tuple[list[str], list[tuple[str, 
 
 
 def _names(attribute: Attribute, names: Sequence[str], counted: list[list[int]]) -> list[str]:
-    """Return what queries are called: by their values where their names only count."""
     if all(len(codes) == 1 for codes in counted) and all(map(COUNTING.fullmatch, names)):
         return [attribute.label(codes[0]) for codes in counted]
     prefixes = len(counted) > 1 and all(codes == [*range(len(codes))] and codes for codes in counted)
@@ -163,18 +167,7 @@ def _counted(query: Workload) -> list[list[int]]:
     ]
 
 
-def _require_distinct(table: str, side: str, labels: Sequence[str]) -> None:
-    """Refuse two rows of one label."""
-    if len(set(labels)) < len(labels):
-        twice = next(label for label, count in Counter(labels).items() if count > 1)
-        raise InvalidInputError(
-            f"table {table!r} must have rows that a reader can tell apart, got two that are called {twice!r} along "
-            f"{side!r}: give their workload names"
-        )
-
-
 def _groups(workload: Workload) -> tuple[PublishedTable, ...]:
-    """Return a table for each group of queries, in the order of their first ones."""
     domain = workload.domain
     names = (
         entries(attribute_at(domain, 0), workload)[0]

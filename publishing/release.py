@@ -24,11 +24,10 @@ from dualmech.publishing.dense import DrawnRows, require_small
 from dualmech.publishing.derived import require_derivable
 from dualmech.publishing.drawing import Drawn, Measured
 from dualmech.publishing.plans import PlanTerms
-from dualmech.publishing.products import DrawnProduct
+from dualmech.publishing.products import DrawnProduct, DrawnSplit
 from dualmech.publishing.publication import (
     Publication,
     ReleasePlan,
-    as_fraction,
     check_columns,
     read_as,
     records_of,
@@ -37,7 +36,6 @@ from dualmech.publishing.publication import (
     specification_of,
 )
 from dualmech.publishing.published import published_tables
-from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.streams import DrawnStream
 from dualmech.publishing.tables import DrawnTables
 from dualmech.solution import Solution
@@ -143,7 +141,7 @@ def plan_release(
         require_answered(drawn, answered)
     answer = mechanism if isinstance(mechanism, Solution) else None
     spent = None if answer is None else answer.metadata.get("rho")
-    require_within(drawn.squared_privacy_cost, as_fraction(spent if rho is None else rho))
+    require_within(drawn.squared_privacy_cost, spent if rho is None else rho)
     planned = ReleasePlan(drawn, answered, answer)
     planned = planned if after is None else PlanAfter(after, planned)
     if planned.specification is not None:  # all that its files will say can be told, before anything is drawn
@@ -179,10 +177,6 @@ NOISE_TOL = 1e-4  # relative: how far drawn noise may be from planned noise, tha
 
 
 def _plan_after(answer: object, workload: object, after: object) -> tuple[Drawn, Workload]:
-    """Return what is run after an earlier release, as it would be drawn, and what is wished for.
-
-    Raises `InvalidInputError` for an answer of another problem, or another release than its own.
-    """
     problem: Any = getattr(answer, "problem", None)
     if not isinstance(answer, Solution) or not hasattr(problem, "new_mechanism"):
         raise InvalidInputError("after is for a solution of ReuseFitness, which knows what was released before")
@@ -248,7 +242,6 @@ def _named(mechanism: object) -> object:
 
 
 def _known_tables(workload: Workload | None) -> dict[object, Table]:
-    """Return what a mechanism of tables answers by name, or by attributes with queries of their own."""
     tabular = None if workload is None else workload.tabular()
     if workload is None or tabular is None:
         return {}
@@ -259,7 +252,6 @@ def _known_tables(workload: Workload | None) -> dict[object, Table]:
 
 
 def _restates(tables: UnionWorkload, workload: Workload) -> bool:
-    """Whether a workload without names for its tables asks what a mechanism was made for."""
     tabular = None if isinstance(workload, UnionWorkload) else workload.tabular()
     return tabular is not None and tabular.domain == tables.domain and tables.same_as(tabular)
 
@@ -280,32 +272,18 @@ def _(mechanism: EpochsMechanism) -> Drawn:
 
 
 @as_drawn.register
-def _(mechanism: LinearGaussianMechanism) -> Drawn:
-    return DrawnRows(mechanism)
-
-
-@as_drawn.register
 def _(mechanism: BlockMechanism) -> Drawn:
     turned = any(symmetry.turning for symmetry in mechanism.symmetries)
     return DrawnRows(mechanism.dense()) if turned else DrawnTables(mechanism)
 
 
 @as_drawn.register
-def _(mechanism: ProductMechanism) -> Drawn:
-    return DrawnProduct(mechanism)
-
-
-@as_drawn.register
-def _(mechanism: SplitMechanism) -> Drawn:
-    return DrawnSplit(mechanism)
-
-
-@as_drawn.register
-def _(mechanism: StreamMechanism) -> Drawn:
-    return DrawnStream(mechanism)
-
-
-@as_drawn.register
 def _(mechanism: CausalMechanism) -> Drawn:
     require_small(mechanism.steps)
     return DrawnRows(mechanism.dense())
+
+
+as_drawn.register(LinearGaussianMechanism, DrawnRows)
+as_drawn.register(ProductMechanism, DrawnProduct)
+as_drawn.register(SplitMechanism, DrawnSplit)
+as_drawn.register(StreamMechanism, DrawnStream)

@@ -108,7 +108,6 @@ class Schema(Domain):
         )
 
     def _together(self, combination: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return values that never come together as texts; refuse unknown ones, and what would leave no record."""
         pairs = []
         for name, items in validate.mapping("attributes to values that never come together", never=combination).items():
             (axis,) = self.axes([name])
@@ -282,7 +281,6 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
 
 
 def _groups(attribute: Attribute, spec: object) -> dict[str, Grouping]:
-    """Return groupings of an attribute: in each, every value is in one group."""
     what = f"groups of {attribute.name!r}"
     groupings: dict[str, Grouping] = {}
     for word, parts in validate.mapping("names of groupings to groups", **{what: spec}).items():
@@ -391,7 +389,6 @@ def _whole(what: str, value: object) -> int:
 
 
 def _date(what: str, value: object) -> datetime.date:
-    """Return a date of TOML, or of its text."""
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
     try:

@@ -223,33 +223,32 @@ class Specification:
             return cls.of(spec)
 
     @property
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        return dict(zip(self.workload.table_names, self.given["tables"], strict=True))
+
+    @property
     def asks(self) -> dict[str, dict[str, Any]]:
         """What each table asks of each attribute, by the table's name."""
-        names = self.workload.table_names
-        return {name: _each(table.get("ask", {})) for name, table in zip(names, self.given["tables"], strict=True)}
+        return {name: _each(table.get("ask", {})) for name, table in self._tables.items()}
 
     @property
     def derivations(self) -> dict[str, tuple[str, ...]]:
         """The derived columns of each table that has some, by the table's name."""
-        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
-        return {name: tuple(dict.fromkeys(table["derive"])) for name, table in tables if table.get("derive")}
+        return {
+            name: tuple(dict.fromkeys(table["derive"])) for name, table in self._tables.items() if table.get("derive")
+        }
 
     @property
     def expected(self) -> dict[str, float]:
         """How many records a row is expected to count, of tables that say so, by the table's name."""
-        tables = zip(self.workload.table_names, self.given["tables"], strict=True)
-        return {name: float(table["expected"]) for name, table in tables if "expected" in table}
+        return {name: float(table["expected"]) for name, table in self._tables.items() if "expected" in table}
 
     @property
     def exact(self) -> frozenset[str]:
         """Tables of margin 0: no neighbour changes an answer of theirs."""
-        zero = (any(table.get(key) == 0 for key in ("margin", "variance")) for table in self.given["tables"])
-        return frozenset(name for name, is_zero in zip(self.workload.table_names, zero, strict=True) if is_zero)
-
-    @property
-    def room(self) -> float:
-        """By how much targets are lower than asked, relative, so that the drawn noise meets them."""
-        return ROOM_FOR_GRID
+        return frozenset(
+            name for name, table in self._tables.items() if 0 in (table.get("margin"), table.get("variance"))
+        )
 
     @property
     def protected(self) -> Relation:
@@ -284,7 +283,6 @@ class Specification:
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
-    """Return declarations of columns that no attribute reads, and the neighbours: declared, or implied by a bound."""
     options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
@@ -302,7 +300,9 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
         if check:
             if per is not None:
                 raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
-            bound = _checked_bound(person, stated or ADD_REMOVE)
+            rule = stated or ADD_REMOVE
+            attribute, groups = (rule.attribute, rule.groups) if isinstance(rule, Contributions) else ("", None)
+            bound = Bound(person, rule.members, attribute, check=True, groups=groups)
         else:
             bound = Bound(person, at_most, "" if per is None else per)
             implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
@@ -318,15 +318,7 @@ def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records,
     return reading, stated or ADD_REMOVE
 
 
-def _checked_bound(person: str, relation: Relation) -> Bound:
-    """Return the bound that refuses more records of a person than neighbours differ by."""
-    groups = relation.groups if isinstance(relation, Contributions) else None
-    per = relation.attribute if isinstance(relation, Contributions) else ""
-    return Bound(person, relation.members, per, check=True, groups=groups)
-
-
 def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, dict[int, Workload | None], float]:
-    """Return a table's name, what it asks of each attribute, by position, and its target."""
     table = validate.mapping("name, ask, and variance or margin", table=spec)
     _known(table, TABLE_KEYS, "a table")
     ask = table.get("ask")
@@ -357,7 +349,6 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
 
 
 def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
-    """Refuse derived columns that do not follow from what a table asks."""
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
@@ -371,7 +362,6 @@ def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[in
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | None], relation: Relation) -> None:
-    """Refuse margin 0 for a table of which neighbours change some answer."""
     if np.all(counts_nobody(schema, queries)):
         return
     if relation.fixed is None:
@@ -389,19 +379,16 @@ def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | Non
 
 
 def _each(ask: Any) -> dict[str, Any]:
-    """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
     if not isinstance(ask, Mapping) and len({*map(str, ask)}) < len(ask):
         raise InvalidInputError(f"a table must ask each attribute once, got {list(ask)}")
     return {**ask} if isinstance(ask, Mapping) else dict.fromkeys(ask, "values")
 
 
 def _text(key: str, value: object) -> str:
-    """Return a text, or a date of TOML as one."""
     return value.isoformat() if isinstance(value, date) else validate.text(**{key: value})
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no word for as what it has: dates, fractions, ranges, numbers of NumPy."""
     if isinstance(value, Mapping):
         return {**value}
     if isinstance(value, Fraction | date):

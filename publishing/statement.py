@@ -24,9 +24,9 @@ from dualmech.progress import Status
 from dualmech.publishing.attributes import Attribute, Grouping
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
-from dualmech.publishing.promises import promises
+from dualmech.publishing.records import Records
 from dualmech.publishing.schema import Schema, attribute_at
-from dualmech.publishing.specification import Specification
+from dualmech.publishing.specification import ROOM_FOR_GRID, Specification
 from dualmech.solution import Solution, gap_words
 from dualmech.storage import codec
 from dualmech.workloads.domain import Domain
@@ -78,6 +78,45 @@ def plan_lines(planned: Planned, level: float | None, simultaneous: bool) -> lis
     return lines if left <= 0 else [*lines, f"  and {counted(left, 'table')} more"]
 
 
+def promises(planned: Any) -> list[str]:
+    """Return what a plan or a release promises about its records; of a combination, what each part promised.
+
+    Plans, statements and the ledger print the same sentences.
+    """
+    parts = getattr(planned, "combined", ())
+    several = [_of_columns(part.declared) for part in parts] or [_of_columns(planned.declared)]
+    if all(sentences == several[0] for sentences in several):
+        return several[0]
+    return [f"Release {number}: {text}" for number, texts in enumerate(several, start=1) for text in texts]
+
+
+def _of_columns(declared: Records) -> list[str]:
+    sentences = _of_persons(declared)
+    if declared.count is not None:
+        sentences.append(f"A row counts as many records as its column {printable(declared.count)!r} says.")
+    if declared.ignore:
+        one = "" if declared.count is not None else ": each row counts as one record"
+        ignored = ", ".join(repr(printable(name)) for name in declared.ignore)
+        sentences.append(f"Not read, though its name is that of a count: {ignored}{one}.")
+    return sentences
+
+
+def _of_persons(declared: Records) -> list[str]:
+    bound = declared.persons
+    if bound is None:
+        return []
+    person, per = printable(bound.person), f" in each value of {printable(bound.per)!r}" if bound.per else ""
+    rows = f"{counted(bound.at_most, 'record')}{per}"
+    if bound.check:
+        return [f"Records in which a {person!r} has more than {rows} were to be refused."]
+    return [
+        f"Of each {person!r} at most {rows} {'is' if bound.at_most == 1 else 'are'} counted, chosen by its own records "
+        f"alone: tables, sums, shares and means are of the records that are counted.",
+        f"All records of a {person!r}{' in one value' if bound.per else ''} are protected together, however many there "
+        f"are. Nothing is promised about one record alone: without it, another of the same {person!r} may be counted.",
+    ]
+
+
 def goodness(answer: Solution) -> list[str]:
     """Say which limits are kept, and by how much all other variances are what was asked, as far as it is proven."""
     limits = None if answer is None else answer.metadata.get("limits")
@@ -109,19 +148,17 @@ def _level_words(planned: Planned, level: float | None, simultaneous: bool) -> s
 
 
 def _most_words(planned: Planned, name: str, level: float | None, simultaneous: bool) -> str:
-    """Return the largest margin of error of a table, or that it is exact."""
     return "exact" if planned.unmoved(name).all() else f"{planned.margins(name, level, simultaneous).max():.6g}"
 
 
 def _asked_words(planned: Planned, name: str, before: str = "") -> str:
-    """Say which margin was asked of a table at the plan's level, nothing where the plan does not keep it."""
     specification = planned.specification
     if specification is None or name not in specification.targets | specification.caps:
         return ""
     if name in specification.exact:
         return f"{before}0"
     hard, limits = name in specification.caps, specification.targets | specification.caps
-    margin = planned.quantile * math.sqrt(limits[name] / (1 - specification.room))
+    margin = planned.quantile * math.sqrt(limits[name] / (1 - ROOM_FOR_GRID))
     ratio = specification.rho is not None and not hard
     return (
         f"{before}{margin:.6g}{' as a ratio' if ratio else ', hard' if hard and specification.rho is not None else ''}"
@@ -131,7 +168,12 @@ def _asked_words(planned: Planned, name: str, before: str = "") -> str:
 def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     workload, domain = released.workload, released.workload.domain
-    page = _begun(released.specification)
+    title, date = (
+        ("", "") if released.specification is None else (released.specification.title, released.specification.date)
+    )
+    kind = f"Statement of a differentially private release{date and f', {date}'}"
+    page = Page(title or kind)
+    page.paragraphs(*([f"{kind}."] if title else []))
     page.section("What was asked")
     page.paragraphs(f"Queries asked: {workload.shape[0]}, in {counted(len(released.tables), 'table')}.")
     if domain is not None:
@@ -160,7 +202,11 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
         [
             f"workload: SHA-256 {digest(workload)}",
             f"neighbours, of the records that are counted: {released.relation}",
-            *([f"schema: SHA-256 {_sha(domain.to_json().encode())}"] if isinstance(domain, Schema) else []),
+            *(
+                [f"schema: SHA-256 {hashlib.sha256(domain.to_json().encode()).hexdigest()}"]
+                if isinstance(domain, Schema)
+                else []
+            ),
             f"dualmech {_version('dualmech')}, OpenDP {_version('opendp')}, NumPy {np.__version__}, "
             f"Python {platform.python_version()}",
         ]
@@ -169,7 +215,6 @@ def statement(released: Planned, level: float | None, simultaneous: bool) -> str
 
 
 def _protection(released: Planned) -> list[str]:
-    """Say what a release costs, and what it promises."""
     return [
         f"ρ of zero-concentrated differential privacy: {_fraction(released.rho)}, which is at most {released.rho_text}",
         *promises(released),
@@ -197,7 +242,6 @@ def _asked_neighbours(planned: Planned) -> str:
 
 
 def _combined(page: Page, released: Planned) -> None:
-    """Say of which releases a combination is, and what each costs."""
     if not released.combined:
         return
     page.paragraphs(
@@ -228,19 +272,7 @@ def digest(workload: object) -> str:
     return hashed.hexdigest()
 
 
-def _begun(specification: Specification | None) -> Page:
-    """Return the page with its title."""
-    title = "" if specification is None else specification.title
-    when = "" if specification is None or not specification.date else f", {specification.date}"
-    kind = f"Statement of a differentially private release{when}"
-    page = Page(title or kind)
-    if title:
-        page.paragraphs(f"{kind}.")
-    return page
-
-
 def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
-    """Say which values each attribute has, where records hold them, and what sums and groupings count."""
     lines: list[tuple[str, Sequence[str]]] = []
     for axis, (name, size) in enumerate(domain.sizes[:MOST_LISTED]):
         known = attribute_at(domain, axis)
@@ -256,13 +288,11 @@ def _attributes(domain: Domain) -> list[tuple[str, Sequence[str]]]:
 
 
 def _listed(first: list[str], count: int, last: str) -> str:
-    """Return the first of some values, and the last."""
     left = count - len(first)
     return ", ".join([*first, *(["…"] if left > 1 else []), *([last] if left else [])])
 
 
 def _read_as(attribute: Attribute) -> list[str]:
-    """Say which texts of records count as which label, and what numbers in bins add to a sum."""
     lines = []
     if texts := getattr(attribute, "texts", ()):
         pairs = [f"{text} as {label}" for text, label in texts]
@@ -274,7 +304,6 @@ def _read_as(attribute: Attribute) -> list[str]:
 
 
 def _never(domain: Domain) -> list[str]:
-    """Say which values no record has together."""
     lines = []
     for together in [*getattr(domain, "never", ())][:MOST_LISTED]:
         values = " with ".join(f"{name} = {' or '.join(texts)}" for name, texts in together)
@@ -283,7 +312,6 @@ def _never(domain: Domain) -> list[str]:
 
 
 def _grouping(attribute: Attribute, groups: Grouping) -> str:
-    """Say which values each group counts."""
     lines = []
     for name, codes in [*groups.items()][:MOST_LISTED]:
         labels = ", ".join(attribute.label(code) for code in codes[:FIRST])
@@ -294,7 +322,6 @@ def _grouping(attribute: Attribute, groups: Grouping) -> str:
 
 
 def _proven(page: Page, answer: Solution | None) -> None:
-    """Say how good the planned noise is, as the judge proved it."""
     if answer is None:
         return
     low, high = answer.certificate.interval
@@ -327,7 +354,6 @@ ASKED = {
 
 
 def _definition(released: Planned, name: str) -> str:
-    """Say what a table counts: by attribute its values, cumulative or not, or the queries on it."""
     asks, table = released.asks, released.published[name]
     if name in asks:
         return " x ".join(_question(attribute, ask) for attribute, ask in asks[name].items()) or "all records"
@@ -339,7 +365,6 @@ def _definition(released: Planned, name: str) -> str:
 
 
 def _question(attribute: str, ask: Any) -> str:
-    """Say what a specification asks of an attribute: in words, by named rows, or by values."""
     if isinstance(ask, str):
         return ASKED.get(ask, f"{{}} by {ask}").format(attribute)
     parts = [f"{name} ({_part(group)})" for name, group in ask.items()] if isinstance(ask, Mapping) else map(_part, ask)
@@ -351,7 +376,6 @@ def _part(item: object) -> str:
 
 
 def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> tuple[list[str], list[list[str]]]:
-    """Return the heading and the rows of the tables' margins."""
     shown = released.tables[:MOST_LISTED]
     wanted = [_asked_words(released, name) for name in shown]
     stated = any(wanted)
@@ -366,7 +390,6 @@ def _accuracy(released: Planned, level: float | None, simultaneous: bool) -> tup
 
 
 def _derived(page: Page, released: Planned, level: float | None) -> None:
-    """Say which derived columns there are, and how their intervals hold."""
     kinds = [(name, kind) for name, kinds in released.derivations.items() for kind in kinds]
     if not kinds:
         return
@@ -380,7 +403,6 @@ def _derived(page: Page, released: Planned, level: float | None) -> None:
 
 
 def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
-    """Say how far intervals of shares and means go where a row counts as many records as the specification expects."""
     specification = planned.specification
     if specification is None or name not in specification.expected:
         return []
@@ -395,10 +417,6 @@ def _expected(planned: Planned, name: str, level: float | None) -> list[str]:
 def _fraction(number: Fraction) -> str:
     shown = f"{number.numerator}/{number.denominator}"
     return shown if len(shown) <= MOST_DIGITS else f"a fraction of {len(shown) - 1} digits"
-
-
-def _sha(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
 
 
 def _version(package: str) -> str:

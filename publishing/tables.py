@@ -64,9 +64,7 @@ class DrawnBlock:
         turn = np.linalg.lstsq(moves.T, basis.T.astype(np.float64), rcond=None)[0].T
         cells = math.prod(sizes)
         noise = cells * (turn @ piece.covariance @ turn.T)
-        factor, exponents = np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        if exact < len(basis):
-            factor, exponents = rounded_factor(noise[exact:, exact:])
+        factor, exponents = rounded_factor(noise[exact:, exact:])
         return cls(factor, exponents, basis, np.linalg.inv(turn), cells, noise[:exact, :exact])
 
     @property

@@ -146,7 +146,6 @@ class PrivacyUnit:
 
     @property
     def _relation(self) -> Relation | None:
-        """The relation by a rule, None of listed differences."""
         return None if self.neighbours.startswith(DIFFERENCES) else Relation.of(self.neighbours)
 
     @property
@@ -155,17 +154,14 @@ class PrivacyUnit:
         if not self.person:
             relation = self._relation
             return "they differ by one of the listed differences" if relation is None else relation.words
-        return f"{self._records} are added or removed, of which at most {self.at_most} {self._counted}"
+        counted_rows = f"{'is' if self.at_most == 1 else 'are'} counted{' in each' if self.per else ''}"
+        return f"{self._records} are added or removed, of which at most {self.at_most} {counted_rows}"
 
     @property
     def _records(self) -> str:
         values = "one value" if self.values == 1 else f"up to {counted(self.values, 'value')}"
         where = f" in {values} of {printable(self.per)!r}" if self.per else ""
         return f"all records of one {printable(self.person)!r}{where}"
-
-    @property
-    def _counted(self) -> str:
-        return f"{'is' if self.at_most == 1 else 'are'} counted{' in each' if self.per else ''}"
 
     def __str__(self) -> str:
         if not self.person:
@@ -197,7 +193,6 @@ def _require_protected(bound: Bound, values: int, relation: Relation | None, uni
 
 
 def _binning(domain: Domain | None, name: str) -> str:
-    """Return the SHA-256 of an attribute's column and values, whatever their groupings; empty without an attribute."""
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])

@@ -1,5 +1,7 @@
 """What `dualmech.files` offers, each loaded when it is first used; `core/files/__init__.py` reads this list."""
 
+from . import atomic as atomic
+from . import reading as reading
 from .archives import read_archive as read_archive
 from .archives import read_npz as read_npz
 from .archives import require as require

@@ -3,6 +3,7 @@
 import importlib.metadata
 import io
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,6 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.command import inputs
 from dualmech.command import main as command
-from dualmech.command.options import Family
 from dualmech.command.request import Request, UsageError
 from dualmech.crosscheck.families import POSED
 
@@ -413,7 +413,7 @@ class TestMisuse:
         assert status == 2 and "(did you mean fitness?)" in error
 
     def test_an_option_is_taken_by_the_problems_that_know_it_alone(self) -> None:
-        for family in Family:
+        for family in (each.name for each in POSED):
             request = Request("nope.csv", family, after="nope.npz" if family == "reuse" else None)
             for name in {name for each in POSED for name in each.options}:
                 if any(each.name == family and name in each.options for each in POSED):
@@ -539,6 +539,12 @@ class TestOutputThatCannotBeWritten:
         assert main_writes_to(None, monkeypatch, "solve", "prefix:4") == 0
         sys.stdout.close()
         assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["atomic.write_text", "atomic.make_folder", "reading.read_toml"])
+def test_submodules_of_files_are_there_before_anything_imported_them(name: str) -> None:
+    code = f"from dualmech import files; assert callable(files.{name})"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_version() -> None:

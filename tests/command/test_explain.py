@@ -12,7 +12,7 @@ from conformance import unbalanced
 from typer.testing import Result
 
 import dualmech as dm
-from dualmech.command import explanation, proof_page
+from dualmech.command import explanation
 from dualmech.crosscheck.families import FAMILIES
 from dualmech.crosscheck.optima.surds import simplest_between
 from dualmech.reference.formulas.writing import plain_formula
@@ -208,6 +208,8 @@ def test_a_number_near_to_which_an_optimum_is_proven_is_said_as_such() -> None:
     assert re.search(r"the optimum is 1 to within [1-9]e-1\d: proven in whole numbers", output)
     for low, high in (("0.12345678", "0.12345679"), ("-2.5", "-2.4"), ("0", "1e-9"), ("12345.6", "12399")):
         least, most = Fraction(low), Fraction(high)
-        first, last = map(Fraction, re.findall(r"\$(.+?)\$", proof_page.where_it_lies(least, most, Fraction(1, 10**6))))
+        first, last = map(
+            Fraction, re.findall(r"\$(.+?)\$", explanation.where_it_lies(least, most, Fraction(1, 10**6)))
+        )
         assert first <= least and most <= last
         assert least <= simplest_between(least, most) <= most

@@ -71,11 +71,12 @@ def in_place_of_the_command(code: str) -> str:
     return f"class Work:\n    def main():\n{lines}sys.modules['dualmech.command.main'] = Work\n"
 
 
-@pytest.mark.parametrize("moment", MOMENTS.values(), ids=[*MOMENTS])
-def test_an_interrupt_is_one_line_and_status_130_and_leaves_no_file(moment: str, tmp_path: Path) -> None:
-    process = started(moment, tmp_path)
-    out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, out, err) == (130, "", LINE)
+@pytest.mark.parametrize(
+    ("moment", "command"), [*((name, SCRIPT) for name in MOMENTS), ("starting up", MODULE)], ids=[*MOMENTS, "module"]
+)
+def test_an_interrupt_is_one_line_and_status_130_and_leaves_no_file(moment: str, command: str, tmp_path: Path) -> None:
+    process = started(MOMENTS[moment], tmp_path, command)
+    assert (*process.communicate(timeout=LIMIT), process.returncode) == ("", LINE, 130)
     assert not list(tmp_path.iterdir())
 
 
@@ -87,17 +88,12 @@ def test_the_module_runs_as_the_script(line: str, status: int, said: str) -> Non
     assert done.returncode == status and said in done.stdout + done.stderr
 
 
-def test_the_module_is_interrupted_as_the_script(tmp_path: Path) -> None:
-    process = started(MOMENTS["starting up"], tmp_path, MODULE)
-    assert (*process.communicate(timeout=LIMIT), process.returncode) == ("", LINE, 130)
-
-
-def test_what_never_looks_at_signals_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "status", "said"), [(signal.SIGINT, 130, LINE), (signal.SIGTERM, -signal.SIGTERM, "")])
+def test_what_never_looks_at_signals_is_ended(end: signal.Signals, status: int, said: str, tmp_path: Path) -> None:
     process = started(in_place_of_the_command(READY + UNINTERRUPTIBLE), tmp_path)
     assert process.stderr is not None and process.stderr.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, out, err) == (130, "", LINE)
+    process.send_signal(end)
+    assert (*process.communicate(timeout=LIMIT), process.returncode) == ("", said, status)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,14 +138,6 @@ def test_signals_that_end_a_session_leave_no_file(end: signal.Signals, reached: 
     assert process.communicate(timeout=LIMIT) == ("", "")
     assert process.returncode == -end
     assert not list(tmp_path.iterdir())
-
-
-def test_what_never_looks_at_signals_is_terminated(tmp_path: Path) -> None:
-    process = started(in_place_of_the_command(READY + UNINTERRUPTIBLE), tmp_path)
-    assert process.stderr is not None and process.stderr.readline() == "ready\n"
-    process.terminate()
-    assert process.communicate(timeout=LIMIT) == ("", "")
-    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("work", ["print('x', flush=True)\n", "import typer\ntyper.echo('x')\n"])

@@ -189,5 +189,5 @@ class TestRefused:
         self.refused("measures nothing", records, path, "-o", folder)
         dm.save(dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}), path)
         self.refused("is not answered", records, path, "-o", folder)
-        self.refused("not a zip file", records, records, "-o", folder)
+        self.refused("looks like records", records, records, "-o", folder)
         assert not folder.exists()

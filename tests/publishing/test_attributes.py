@@ -140,14 +140,6 @@ class TestWholeWay:
             (counts,) = found.values()
             assert np.flatnonzero(counts).tolist() == [0, 30, 31, 39, 40]
 
-    def test_the_statement_defines_groups(self, plan: dm.Solution, records: Path) -> None:
-        page = dm.release(plan, records).statement()
-        assert "coast: East = ATL, BOS; West = LAX" in page
-        assert "every other value counts as 'elsewhere'" in page
-        assert "| day by months x dest by coast |" in page
-        assert "sum of hours" in page
-        assert "both (ATL or LAX), other (elsewhere)" in page
-
 
 def test_sums_on_every_geometry() -> None:
     schema = dm.Schema({"hours": range(3, 9), "sex": ["f", "m"]})
@@ -227,16 +219,6 @@ class TestOrder:
         assert rows_of(income, "prefixes")[-1] == [1, 1, 1, 0, 0]
         income = attribute_of("income", {"labels": ["0..9", "10..19", "20.."], "ordered": True})
         assert rows_of(income, ["10..19", "0..9"]) == [[0, 1, 0], [1, 0, 0]]
-
-    def test_the_rest_is_in_no_order(self) -> None:
-        income = attribute_of("income", self.INCOME | {"rest": "unknown", "missing": ""})
-        asked = asked_of(income, "prefixes")
-        assert asked is not None and asked.dense()[-1].tolist() == [1, 1, 1, 0, 0]
-
-    def test_labels_that_look_like_ranges(self) -> None:
-        income = attribute_of("income", {"labels": ["0..9", "10..19", "20.."], "ordered": True})
-        asked = asked_of(income, ["10..19", "0..9"])
-        assert asked is not None and asked.dense().tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
 def rows_of(attribute: Any, asked: Any) -> list[list[float]]:

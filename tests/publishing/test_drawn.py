@@ -14,9 +14,8 @@ from releases import no_noise, rounded_gaussian
 import dualmech as dm
 from dualmech import fast
 from dualmech.publishing.dense import DrawnRows
-from dualmech.publishing.products import DrawnProduct
+from dualmech.publishing.products import DrawnProduct, DrawnSplit
 from dualmech.publishing.release import as_drawn
-from dualmech.publishing.splits import DrawnSplit
 from dualmech.publishing.tables import DrawnTables
 
 RNG = np.random.default_rng(5)

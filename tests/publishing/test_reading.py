@@ -126,12 +126,19 @@ class TestNames:
 
 
 class TestUnread:
-    def test_what_seems_to_count_is_declared_or_ignored(self, path: Path) -> None:
-        for name in ("count", "N", "freq", "frequency", "wt", "PWGTP", "PWGTP17", "fnlwgt", "perwt"):
-            path.write_text(f"sex,age,{name}\nf,1,3\n")
+    def test_what_seems_to_count_is_declared_or_ignored(self, path: Path, tmp_path: Path) -> None:
+        names = ("count", "N", "freq", "frequency", "wt", "PWGTP", "PWGTP17", "fnlwgt", "perwt", "weights", "Weight")
+        answer = planned()
+        dm.save(answer, tmp_path / "plan.npz")
+        for name in names:
+            path.write_text(f"sex,age, {name} \nf,1,3\n")
             told = f"records.count = '{name}' .* records.ignore = .'{name}'."
             with pytest.raises(dm.errors.FileFormatError, match=told):
                 dm.records.count(path, CELLS)
+            with pytest.raises(dm.errors.FileFormatError, match="records.count"):
+                dm.plan_release(answer).check_columns(path)
+            refused = run("release", path, tmp_path / "plan.npz", "--dry-run").exception
+            assert isinstance(refused, dm.errors.FileFormatError)
             found = [dm.records.Records(path, count=name), dm.records.Records(path, ignore=[name])]  # type: ignore[arg-type]
             assert [dm.records.count(each, CELLS)[0, 1].sum() for each in found] == [3, 1], name
 

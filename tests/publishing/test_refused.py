@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commanded import run
 
 import dualmech as dm
 from dualmech import fast
@@ -120,20 +119,6 @@ def test_many_tables_of_the_same_records_agree() -> None:
 
 
 class TestWeights:
-    def test_a_column_of_weights_is_not_left_out(self, tmp_path: Path) -> None:
-        path, asked = tmp_path / "records.csv", W.marginals(PEOPLE, ways=1)
-        answer = fast.solve(dm.FitnessForUse(asked, 9.0))
-        dm.save(answer, tmp_path / "plan.npz")
-        for label in ("weight", "weights", "Weight", " WEIGHTS "):
-            path.write_text(f"age,sex,region,{label}\n1,f,n,17\n")
-            told = rf"records\.csv: line 1: .*records.count = '{label.strip()}' .* records.ignore"
-            with pytest.raises(dm.errors.FileFormatError, match=told):
-                dm.records.count(path, asked)
-            with pytest.raises(dm.errors.FileFormatError, match="records.count"):
-                dm.plan_release(answer).check_columns(path)
-            found = run("release", path, tmp_path / "plan.npz", "--dry-run")
-            assert isinstance(found.exception, dm.errors.FileFormatError)
-
     def test_of_a_frame(self) -> None:
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame({"age": [1], "sex": ["f"], "region": ["n"], "weight": [2.5]})

@@ -236,26 +236,6 @@ class TestPublication:
 
 
 class TestRelease:
-    def test_every_geometry(self) -> None:
-        pytest.importorskip("opendp")
-        cases: list[tuple[Any, Any]] = [
-            (dm.FitnessForUse(dm.workloads.prefix(6), 4.0), np.arange(6)),
-            (
-                dm.FitnessForUse(ASKED, 1.0),
-                dm.records.count([[0, 0, 0]], dm.workloads.marginals([6, 2, 4], ways=(1, 2))),
-            ),
-            (dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(4)), 1.0), np.ones((3, 4))),
-            (dm.TotalVariance(dm.workloads.all_range(5)), np.ones(5)),
-            (dm.FitnessForUse(dm.workloads.prefix(6), 1.0, geometry="stream"), np.arange(6)),
-            (dm.PrivacyFirst(dm.workloads.prefix(4), 1.0, 0.5), np.ones(4)),
-        ]
-        for problem, data in cases:
-            answer = fast.solve(problem, tol=1e-4)
-            found = dm.release(answer, data, rho=answer.mechanism.rho)
-            assert f"({answer.status.name})" in found.statement() and found.answer is answer
-            assert 0 < found.rho <= Fraction(answer.mechanism.rho)
-            assert all(np.all(np.isfinite(found.estimates(name))) for name in found.tables)
-
     def test_refusals_come_before_records_are_read(self) -> None:
         asked = dm.Workload(dm.workloads.prefix(4).dense(), domain=dm.Domain({"x": 4}))
         answer = fast.solve(dm.FitnessForUse(asked, 1.0), tol=1e-4)

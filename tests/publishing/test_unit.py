@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +114,6 @@ class TestOneUnit:
         assert months.relation == quarters.relation and months.unit != quarters.unit
         assert not quarters.unit.protects(months.unit) and not months.unit.protects(quarters.unit)
         assert PrivacyUnit("replace:1").protects(months.unit) and PrivacyUnit("add-remove:2").protects(quarters.unit)
-
-    def test_earlier_ledgers_do_not_say_their_unit(self, tmp_path: Path) -> None:
-        entry = 'rho = "1/2"\nwhat = ""\nwhen = ""\nworkload = ""\nneighbours = "add-remove:1"\n'
-        text = f'limit = 1\nneighbours = "add-remove:1"\n[[releases]]\n{entry}'
-        (tmp_path / "ledger.toml").write_text(text)
-        with pytest.raises(dm.errors.FileFormatError, match='add to the ledger and to each release unit = { of = "rec'):
-            Ledger.read(tmp_path / "ledger.toml")
-        added = text.replace("[[", 'unit = { of = "record" }\n[[') + 'unit = { of = "record" }\n'
-        (tmp_path / "ledger.toml").write_text(added)
-        assert Ledger.read(tmp_path / "ledger.toml").spent == Fraction(1, 2)
 
     @pytest.mark.parametrize(
         ("unit", "told"),

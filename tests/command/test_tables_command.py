@@ -1,4 +1,4 @@
-"""Marginal tables of large domains on the command line and in files."""
+"""Tables of large domains, lists of the census and circles of values, on the command line and in files."""
 
 import re
 from pathlib import Path
@@ -7,14 +7,22 @@ import numpy as np
 import pytest
 from commanded import run_wide as run
 from printed import is_close_above, number_after
+from typer.testing import Result
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.command.inputs import read_numbers
+from dualmech.command.answers import _tables_by_name
+from dualmech.command.inputs import labels, read_numbers, read_workload
 from dualmech.errors import DualmechError
 
 FIVE = "marginals:10x10x10x10x10:1,2"
 SIXTY = f"marginals:{'x'.join(['10'] * 60)}:1,2"
+SMALL = "sex_by_age:0,0"
+
+
+def rows(result: Result) -> dict[str, list[str]]:
+    found = (re.split(" {2,}", line.strip()) for line in result.output.splitlines())
+    return {row[0]: row[1:] for row in found if len(row) > 4 and row[0] != "table"}
 
 
 class TestSolve:
@@ -31,8 +39,7 @@ class TestSolve:
         path = tmp_path / "targets.csv"
         path.write_text("table,target\n1,4\na1 x a0,2.5\n\n2,25\n", encoding="utf-8")
         result = run("solve", FIVE, "--targets", str(path))
-        rows = [re.split(" {2,}", line.strip()) for line in result.output.splitlines()]
-        found = {row[0]: row[2] for row in rows if len(row) > 4}
+        found = {name: row[1] for name, row in rows(result).items()}
         assert result.exit_code == 0
         assert found["a0"] == "4" and found["a0 x a1"] == "2.5" and found["a3 x a4"] == "25"
 
@@ -41,10 +48,8 @@ class TestSolve:
         for name, text in ((SIXTY, "1-way,4\n2-way,25\n"), ("circular_ranges:101", "translates,2\n")):
             path.write_text(f"table,target\n{text}", encoding="utf-8")
             result = run("solve", name, "--targets", str(path))
-            rows = [re.split(" {2,}", line.strip()) for line in result.output.splitlines()]
-            printed = {row[0]: row[2] for row in rows if len(row) > 4}
             given = dict(line.split(",") for line in text.split())
-            assert result.exit_code == 0 and {name: printed[name] for name in given} == given
+            assert result.exit_code == 0 and {name: rows(result)[name][1] for name in given} == given
 
     def test_a_table_says_nothing_of_those_that_begin_with_its_name(self, tmp_path: Path) -> None:
         path, asked = tmp_path / "targets.csv", dm.workloads.marginals([2, 3], ways=(1, 2))
@@ -68,16 +73,19 @@ class TestSolve:
         assert by_vector.output.splitlines()[0] == by_margin.output.splitlines()[0]
         assert "share" in run("solve", FIVE, "--moe", "5").output
 
-    def test_both_layers(self) -> None:
-        ours, theirs = run("solve", FIVE), run("solve", FIVE, "--layer", "reference")
+    @pytest.mark.parametrize("asked", [(FIVE,), ("circular_ranges:12", "--moe", "5")])
+    def test_both_layers(self, asked: tuple[str, ...]) -> None:
+        ours, theirs = run("solve", *asked), run("solve", *asked, "--layer", "reference")
         assert ours.exit_code == theirs.exit_code == 0
         first, second = (float(each.output.split("(zCDP) ")[1].split(",")[0]) for each in (ours, theirs))
         assert first == pytest.approx(second, rel=1e-5)
 
-    def test_total_variance_spends_what_it_is_told(self) -> None:
-        result = run("solve", FIVE, "--problem", "variance", "--rho", "0.1")
+    # W'W of all differences of 300 has 299 eigenvalues of 300: the least total at cost 1 is (299 √300)² / 300.
+    @pytest.mark.parametrize(("name", "total"), [(FIVE, "48621.6869"), ("differences:300", f"{299**2 / 0.2:.9g}")])
+    def test_total_variance_spends_what_it_is_told(self, name: str, total: str) -> None:
+        result = run("solve", name, "--problem", "variance", "--rho", "0.1")
         assert result.exit_code == 0
-        assert "total variance 48621.6869 at rho = 0.1" in result.output
+        assert f"total variance {total} at rho = 0.1" in result.output
         assert is_close_above(number_after("Privacy: rho = ", result.output), "0.1")
 
     def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
@@ -113,25 +121,30 @@ class TestSolve:
         assert "1831 blocks" in result.output and "(squared privacy cost) is 1234.81865" in result.output
 
     @pytest.mark.parametrize(
-        ("message", "text"),
+        ("name", "message", "text"),
         [
-            ("line 1 must name a table such as 'a0'", "a9,4\n"),
-            ("line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
-            ("line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
-            ("line 2: must be a name and a number", "1,4\n2,many\n"),
-            ("line 2: must be a name and a number", "1,4\n2,4,4\n"),
-            ("line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
-            ("line 3 names '1' a second time", "1,4\n2,4\n1-way,5\n"),
-            ("line 1 must name a table such as 'a0'", "one-way,4\n"),
-            ("targets must name every table", "1,4\n"),
-            ("targets must name tables of the workload, got 3-way", "1,4\n2,4\n3,4\n"),
-            ("must be positive", "1,4\n2,-4\n"),
+            (FIVE, "line 1 must name a table such as 'a0'", "a9,4\n"),
+            (FIVE, "line 2 must name a table such as 'a0'", "1,4\na0 x a0,4\n2,4\n"),
+            (FIVE, "line 3 names 'a0 x a1' a second time", "1,4\na0 x a1,4\na1 x a0,5\n2,4\n"),
+            (FIVE, "line 2: must be a name and a number", "1,4\n2,many\n"),
+            (FIVE, "line 2: must be a name and a number", "1,4\n2,4,4\n"),
+            (FIVE, "line 3 names '1' a second time", "1,4\n2,4\n1,5\n"),
+            (FIVE, "line 3 names '1' a second time", "1,4\n2,4\n1-way,5\n"),
+            (FIVE, "line 1 must name a table such as 'a0'", "one-way,4\n"),
+            (FIVE, "targets must name every table", "1,4\n"),
+            (FIVE, "targets must name tables of the workload, got 3-way", "1,4\n2,4\n3,4\n"),
+            (FIVE, "must be positive", "1,4\n2,-4\n"),
+            (SMALL, "line 2 must name a table such as 'P12', or its ways, got 'P13'", "P12,4\nP13,4\n"),
+            (SMALL, "line 3 names 'P12' a second time", "table,target\nP12,4\nP12,4\n"),
+            (SMALL, "line 2: must be a name and a number", "P12,4\nP12 by age,x\n"),
+            (SMALL, "by its name, its attributes or its ways; 'P12' is not", "P12 by age,4\n"),
+            (SMALL, "must be positive", "P12,-4\n"),
         ],
     )
-    def test_bad_targets_are_refused_by_line(self, tmp_path: Path, message: str, text: str) -> None:
+    def test_bad_targets_are_refused_by_line(self, tmp_path: Path, name: str, message: str, text: str) -> None:
         path = tmp_path / "targets.csv"
         path.write_text(text, encoding="utf-8")
-        result = run("solve", FIVE, "--targets", str(path))
+        result = run("solve", name, "--targets", str(path))
         assert isinstance(result.exception, DualmechError) and message in str(result.exception)
 
     @pytest.mark.parametrize(
@@ -144,11 +157,76 @@ class TestSolve:
             ("are solved by table", ("solve", SIXTY, "--problem", "weighting")),
             ("are solved by table", ("solve", FIVE, "--problem", "softmax", "--t1", "9")),
             ("cannot be read", ("solve", FIVE, "--targets", "missing.csv")),
+            ("are solved by table", ("judge", "census_tables", "--covariance", "mine.npy")),
+            ("are solved by table", ("solve", "census_tables", "--refine")),
+            ("are solved by table", ("solve", "census_tables", "--problem", "weighting")),
+            ("too large to write out", ("solve", "circular_ranges:1000", "--geometry", "dense")),
+            ("rho must be positive", ("solve", SMALL, "--rho", "-1")),
         ],
     )
     def test_what_does_not_go_together_is_said(self, message: str, arguments: tuple[str, ...]) -> None:
         result = run(*arguments)
         assert isinstance(result.exception, DualmechError) and message in str(result.exception)
+
+
+class TestCircles:
+    def test_hundreds_of_values(self, tmp_path: Path) -> None:
+        path = tmp_path / "answer.npz"
+        result = run("solve", "circular_ranges:400", "--targets", "1", "-o", str(path))
+        assert result.exit_code == 0
+        for printed in ("CERTIFIED: rho (zCDP) 6.3605", "geometry: blocks", "201 blocks", "same"):
+            assert printed in result.output
+        again = dm.load(path)
+        assert again.status is dm.Status.CERTIFIED and again.problem.workload.shape == (399 * 400 + 1, 400)
+
+    def test_small_circles_are_taken_by_query_where_they_must_be(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "moves.npy", np.eye(4) - np.roll(np.eye(4), 1, axis=0))
+        listed = run("solve", "differences:4", "--neighbours", str(tmp_path / "moves.npy"))
+        assert listed.exit_code == 0 and "Queries by group" in listed.output
+        np.save(tmp_path / "mine.npy", np.eye(4))
+        judged = run("judge", "differences:4", "--covariance", str(tmp_path / "mine.npy"), "--targets", "2")
+        assert "optimum at least" in judged.output
+
+
+class TestCensus:
+    def test_targets_by_published_table(self, tmp_path: Path) -> None:
+        targets, path = tmp_path / "targets.csv", tmp_path / "answer.npz"
+        targets.write_text("table,target\nP1,1\nP2 by race,9\nP2,2\nP3,4\nP4,4\nP5,1\n", encoding="utf-8")
+        result = run("solve", "census_redistricting", "--targets", str(targets), "-o", str(path))
+        assert result.exit_code == 0 and "kinds of records bind; 8 blocks" in result.output
+        shown = {name: row[1] for name, row in rows(result).items()}
+        expected = {"P1": 1, "P2": 2, "P2 by race": 9, "P3": 4, "P4": 4, "P4 by race": 4, "P5": 1}
+        assert shown == {name: str(number) for name, number in expected.items()}
+        again = dm.load(path)
+        assert dict(zip(labels(again.problem.workload) or [], again.problem.targets, strict=True)) == expected
+        assert again.status is dm.Status.CERTIFIED
+
+    def test_privacy_first_spends_what_it_is_told(self, tmp_path: Path) -> None:
+        plain = fast.solve(dm.FitnessForUse(dm.workloads.sex_by_age(False, False), 2.0))
+        path = tmp_path / "answer.npz"
+        result = run("solve", SMALL, "--targets", "2", "--rho", "0.05", "-o", str(path))
+        assert result.exit_code == 0
+        printed = float(result.output.split("CERTIFIED: factor on the targets ")[1].split(",")[0])
+        assert printed == pytest.approx(plain.objective / 0.1, rel=1e-8)
+        again = dm.load(path)
+        assert again.mechanism.rho == pytest.approx(0.05, rel=1e-12)
+        np.testing.assert_allclose(again.problem.targets, plain.problem.targets)
+        assert again.gap == pytest.approx(plain.gap, rel=1e-3, abs=1e-12)
+        np.testing.assert_allclose(again.prices, plain.prices)
+
+    def test_weights_and_margins_by_table(self, tmp_path: Path) -> None:
+        path = tmp_path / "numbers.csv"
+        path.write_text("P12,4\nP12 by age,1\n", encoding="utf-8")
+        result = run("solve", SMALL, "--problem", "variance", "--weights", str(path))
+        assert result.exit_code == 0
+        assert {name: row[1] for name, row in rows(result).items()} == {"P12": "4", "P12 by age": "1"}
+        result = run("solve", SMALL, "--moe", str(path), "--z", "2")
+        assert {name: row[1] for name, row in rows(result).items()} == {"P12": "4", "P12 by age": "0.25"}
+
+    def test_many_tables_are_reported_by_their_publication(self) -> None:
+        asked = read_workload("census_tables")
+        listed = {name: len(inside) for name, inside in _tables_by_name(asked, asked)}
+        assert listed == {"P1": 1, "P2": 2, "P3": 1, "P4": 2, "P5": 1, "P12": 20, "PCT12": 32}
 
 
 def test_a_judge_takes_a_solution_of_tables(tmp_path: Path) -> None:
