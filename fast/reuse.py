@@ -594,11 +594,12 @@ def _on_rows(problem: ReuseFitness) -> ReuseReduction:
         queries[reduction.queries[~released]] = weights[neighbours:]
         matrix[np.ix_(kept, kept)] = matrices[0]
         total = queries.sum() + np.trace(matrix)
-        first = reduction.spread_neighbours(weights[:neighbours])
+        first = reduction.spread(weights[:neighbours])[0]
         return ReuseDual(first, queries / total / problem.targets, matrix / total)
 
     def dual_by_row(weights: Array) -> ReuseDual:
-        first, last = reduction.spread(weights, together.targets)
+        first, last = reduction.spread(weights)
+        last = last / together.targets
         return ReuseDual(first, last[:count], np.diag(last[count:]))
 
     row_by_row = ascent.ReducedProblem(problem, reduction, dual_by_row, lambda known: None)
@@ -635,7 +636,7 @@ class BlockReuse:
         )
         ones = np.ones(len(extended.tables) - len(targets))
         reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), ones]))
-        neighbours, program = len(reduction.cells), reduction.program
+        neighbours, program = len(reduction.neighbours), reduction.program
         rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
         in_matrices = np.zeros(program.queries, dtype=bool)
         for block_rows in rows:
@@ -649,7 +650,7 @@ class BlockReuse:
 
     def program(self) -> ReuseProgram:
         """Return the problem's parts, with numbers for the weights that are single."""
-        reduced, neighbours, parts = self.reduction.program, len(self.reduction.cells), []
+        reduced, neighbours, parts = self.reduction.program, len(self.reduction.neighbours), []
         place = np.cumsum(~self.in_matrices) - 1 + neighbours
         for part, block_rows in zip(reduced.parts, self.rows, strict=True):
             matrix, cells = self.in_matrices[block_rows], part.groups[: part.program.sizes[0]]
@@ -662,9 +663,9 @@ class BlockReuse:
 
     def dual(self, weights: Array, of_blocks: list[Array]) -> ReuseDual:
         """Return the problem's weights from single ones and those of each part's rows of the release."""
-        reduction, neighbours = self.reduction, len(self.reduction.cells)
+        reduction, neighbours = self.reduction, len(self.reduction.neighbours)
         first, shares = np.zeros(reduction.shape[0]), np.zeros(reduction.shape[1])
-        first[reduction.cells] = weights[:neighbours]
+        first[reduction.neighbours] = weights[:neighbours]
         shares[reduction.queries[~self.in_matrices]] = weights[neighbours:]
         matrices, starts = self._diagonals(shares), self.starts
         for block_rows, matrix in zip(self.rows, of_blocks, strict=True):

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import Orbits, averages
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, backends, fitness, variance
 from dualmech.reference.scaling import Scaled, inverse
 from dualmech.validate import Array
@@ -39,12 +39,7 @@ def _state(
     means: Means | None = None,
 ) -> tuple[fitness.Aim, cp.Problem]:
     moves, queries, targets = arrays
-    if formulation == "sum":
-        aim = fitness.sum_of_both(targets)
-    elif isinstance(problem, PrivacyFirst):
-        aim = fitness.privacy_first(targets, cost)
-    else:
-        aim = fitness.accuracy_first(targets)
+    aim = fitness.sum_of_both(targets) if formulation == "sum" else fitness.aim_of(problem, targets, cost)
     extra: tuple[Any, ...] = (sharpness,) if formulation == "logdet" else () if means is None else (means,)
     return aim, fitness.PROGRAMS[formulation](aim, moves, queries, *extra)
 
@@ -92,7 +87,7 @@ def _means(
     return averages(symmetry.neighbours[neighbours]), averages(symmetry.queries[queries])
 
 
-def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> FitnessDual:
+def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> Any:
     """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
     pairs = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
@@ -104,8 +99,8 @@ def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[a
 
 def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
     chosen = attempts.sharpness_of(formulation, sharpness)
-    geometry, weights = problem.geometry, problem.weights[problem.asked]
-    moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
+    geometry = problem.geometry
+    moves, queries = geometry.moves, geometry.representation * np.sqrt(problem.row_weights)[:, None]
     if len(geometry.unmoved):
         # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
@@ -116,7 +111,7 @@ def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: floa
 def _scaled_variance_program(
     problem: TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
-    scaled = Scaled.of_sum(problem)
+    scaled = Scaled.of(problem)
     program = variance.state(formulation, scaled.moves, scaled.queries)
     size, moves = scaled.moves.shape
     path = attempts.central_path(
@@ -126,7 +121,7 @@ def _scaled_variance_program(
         program,
         scaled,
         covariance=lambda: inverse(program.var_dict["X"].value),
-        dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
+        dual=scaled.dual,
         constraints=("privacy",),
         optimum=lambda value: attempts.trace_of(program, "Y") if formulation == "logdet" else value,
         steps=path if formulation == "logdet" else None,

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.apart import as_signs, persons_apart, walks_of_persons
 from dualmech.geometry.epochs import Epochs, sign_rows
-from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
@@ -121,8 +120,7 @@ class PhaseUnits:
     @cached_property
     def scaled(self) -> Scaled:
         """The units for one record."""
-        alone = self.problem.for_one_record()
-        return Scaled.of_sum(alone) if isinstance(alone, TotalVariance) else Scaled.of(alone)
+        return Scaled.of(self.problem.for_one_record())
 
     @property
     def moves(self) -> Array:
@@ -177,25 +175,27 @@ class PhaseUnits:
         blocks = np.array([np.pad(matrix, (0, times - len(matrix))) for matrix in matrices])
         return (as_signs(blocks) if rule.parts == "signs" else blocks) / masses
 
-    def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
+    def dual(self, phases: Array, accuracy: Array | None = None) -> Any:
         """Return multipliers as dual weights."""
-        queries = np.zeros(len(self.problem.targets))
-        kept = self.scaled.kept_queries
-        queries[kept] = shares(accuracy) / self.problem.targets[kept]
-        return FitnessDual(self.weights(phases), queries)
+        query_shares = np.zeros(len(self.problem.row_targets))
+        if accuracy is not None:
+            query_shares[self.scaled.kept_queries] = shares(accuracy)
+        return self.problem.dual_of(self.weights(phases), query_shares)
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
     _refuse_others(problem)
     dense = problem.geometry.steps
     if isinstance(problem, TotalVariance):
-        rows = dense.representation * np.sqrt(problem.asked_weights)[:, None]
+        rows = dense.representation * np.sqrt(problem.row_weights)[:, None]
         return least_total(dense.basis, rows, steps_of(problem), problem.geometry.neighbours.parts)
-    if isinstance(problem, PrivacyFirst):
-        aim = fitness.privacy_first(problem.targets, problem.cost)
-    else:
-        aim = fitness.accuracy_first(problem.targets)
-    return least(aim, dense.basis, dense.representation, steps_of(problem), problem.geometry.neighbours.parts)
+    return least(
+        fitness.aim_of(problem, problem.targets),
+        dense.basis,
+        dense.representation,
+        steps_of(problem),
+        problem.geometry.neighbours.parts,
+    )
 
 
 def _scaled_program(
@@ -209,7 +209,7 @@ def _scaled_program(
             program,
             units,
             covariance=lambda: inverse(program.var_dict["X"].value),
-            dual=lambda phases: VarianceDual(units.weights(phases)),
+            dual=units.dual,
             constraints=("phases",),
         )
     aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
@@ -218,7 +218,7 @@ def _scaled_program(
         program,
         units,
         covariance=lambda: program.var_dict["Sigma"].value,
-        dual=units.fitness_dual,
+        dual=units.dual,
         constraints=("phases", "accuracy"),
         optimum=lambda _: aim.optimum,
     )

@@ -109,7 +109,7 @@ def solve_streams(problem: AnyProblem, *, tol: float | None = None, **options: A
     """
     sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
     answer = solve(problem.on_geometry("dense"), tol=sharp, **options)
-    fixed = isinstance(problem, TotalVariance)
+    fixed = problem.sums_variances
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
     sharpened = retold(answer, tol=answer.tol / SHARPER)

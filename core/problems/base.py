@@ -189,6 +189,23 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     workload: Workload
     geometry: Any  # a Geometry, of which a name says which one
     numbers: ClassVar[str]
+    sums_variances: ClassVar[bool] = False  # whether variances count by their given weights; else each has a target
+
+    @property
+    def row_targets(self) -> Array:
+        """The target of each query of the geometry, or on blocks of each orbit of queries; or 1 over its weight."""
+        targets: Array = getattr(self, self.numbers)
+        return targets[self.geometry.tables] if self.geometry.name == "blocks" else targets
+
+    @property
+    def row_weights(self) -> Array:
+        """The squared factor on each query of the geometry, or orbit: 1 over its target, or its weight."""
+        return 1 / self.row_targets
+
+    def dual_of(self, neighbour_weights: Any, shares: Array) -> Dual:
+        """Return dual weights of weights on neighbours and each query's share ``μ_j c_j``, unused for given weights."""
+        dual: Dual = self.dual_type(neighbour_weights, shares / self.row_targets)
+        return dual
 
     @property
     def basis(self) -> Array:

@@ -72,7 +72,7 @@ def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alon
     """Solve every attribute alone; one whose values themselves are asked is symmetric, whatever its total is worth."""
     by_attribute: dict[int, tuple[Array, Array, Array]] = {}
     keys: list[int] = []
-    workload, summed = problem.geometry.workload, isinstance(problem, TotalVariance)
+    workload, summed = problem.geometry.workload, problem.sums_variances
     for axis, (query, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
         keys.append(size if query is None else id(query))
         if keys[-1] in by_attribute:

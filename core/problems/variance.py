@@ -86,6 +86,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     numbers: ClassVar[str] = "weights"
     dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
+    sums_variances = True
     cost_limit = 1.0
     price_words = "Raising the weight{}", "adds about {} to the total variance"
 
@@ -121,6 +122,18 @@ class TotalVariance(OnGeometry[VarianceDual]):
         if isinstance(self.weights, tuple):
             return tuple(weight[weight > 0] for weight in self.weights)
         return self.weights[self.asked]
+
+    @property
+    def row_weights(self) -> Array:
+        weights: Array = self.asked_weights
+        return self.geometry.orbit_weights(self.weights) if self.geometry.name == "blocks" else weights
+
+    @property
+    def row_targets(self) -> Array:
+        return 1 / self.row_weights
+
+    def dual_of(self, neighbour_weights: Any, shares: Array) -> VarianceDual:
+        return VarianceDual(neighbour_weights)
 
     @with_reasons
     def certify(self, primal: object, dual: object = None) -> Certificate:

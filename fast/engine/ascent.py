@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
@@ -51,25 +52,15 @@ class FixedPointState:
     decompositions: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Acceleration:
-    """How steps are mixed, and when a mixture is taken back."""
-
-    memory: int = MEMORY
-    allowance: float = 0.0  # by how much a mixture may lower the bound, relative to it
-
-
-def fixed_point_step(
-    program: DualFunction, state: FixedPointState, acceleration: Acceleration = Acceleration()
-) -> FixedPointState:
+def fixed_point_step(program: DualFunction, state: FixedPointState) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     point = state.point
     position = np.log(point.weights)
     # A weight whose move hardly matters may have a gain of 0 in floating point.
     residual = np.log(np.maximum(point.gains / point.dual_value, linalg.EPS))
-    trail = (*state.trail, (position, residual))[-acceleration.memory :]
+    trail = (*state.trail, (position, residual))[-MEMORY:]
     proposed = _evaluate(program, point, _anderson_step(trail, point.weights))
-    if proposed is not None and proposed.lower_bound >= (1 - acceleration.allowance) * point.lower_bound:
+    if proposed is not None and proposed.lower_bound >= point.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, point, position + residual)
     spent = sum(trial.decompositions for trial in (proposed, plain) if trial is not None)
@@ -150,6 +141,44 @@ class ReducedProblem(Generic[R]):
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
     gather: Callable[[Any], Array | None]  # takes an earlier dual's weights back; None where kind or size differ
     approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """The neighbours and queries, or orbits of them, that a program kept: no other moves a query, or is moved."""
+
+    program: Any
+    neighbours: npt.NDArray[np.intp]
+    queries: npt.NDArray[np.intp]
+    shape: tuple[int, int]  # (s, m) numbers of neighbours and queries, or of orbits, of the problem
+
+    def spread(self, weights: Array) -> tuple[Array, Array]:
+        """Return weights on all neighbours, and on all queries over 1/targets, either of sum 1 if there are some."""
+        count = len(self.neighbours)
+        first, last = np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        first[self.neighbours] = weights[:count] / weights[:count].sum()
+        if len(weights) > count:
+            last[self.queries] = weights[count:] / weights[count:].sum()
+        return first, last
+
+
+def with_weights(problem: Any, reduction: Any) -> ReducedProblem[Any]:
+    """Return a reduced problem with the ways between its weights and those of the program."""
+
+    def gather(dual: Any) -> Array | None:
+        if not isinstance(dual, problem.dual_type):
+            return None
+        first, fixed = np.asarray(dual.neighbour_weights), problem.sums_variances
+        last = np.zeros(reduction.shape[1]) if fixed else np.asarray(dual.query_weights)
+        if (first.size, last.size) != reduction.shape:
+            return None
+        shares = [] if fixed else [(last * problem.row_targets)[reduction.queries]]
+        return np.concatenate([first[reduction.neighbours], *shares])
+
+    def dual(weights: Array) -> Any:
+        return problem.dual_of(*reduction.spread(weights))
+
+    return ReducedProblem(problem, reduction, dual, gather)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -139,11 +139,11 @@ def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) ->
     drawn = np.exp(along @ np.log(masses))
     weights = mixed * (drawn / drawn.sum())[:, None, None]
     weights *= present[:, :, None] & present[:, None, :]
-    if isinstance(problem, TotalVariance):
-        return VarianceDual(weights)
+    queries = np.zeros(len(problem.row_targets))
+    if problem.sums_variances:
+        return problem.dual_of(weights, queries)
 
     known = np.where(fewer >= 0, dual.query_weights[fewer] * short.targets[fewer], 0.0)
     on_sums = np.exp(along @ np.log(np.maximum(known, known.mean() * LEAST)) @ across.T)
-    queries = np.zeros(len(problem.targets))
     queries[phases[present]] = on_sums[present]
-    return FitnessDual(weights, queries / queries.sum() / problem.targets)
+    return problem.dual_of(weights, queries / queries.sum())

@@ -407,7 +407,7 @@ def ascend_stream(
         return ascend_dense(problem.on_matrix(), limits, method=method, start=start, orbits=orbits)
 
     def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[StreamReduction]:
-        fixed, geometry = isinstance(problem, TotalVariance), problem.geometry
+        fixed, geometry = problem.sums_variances, problem.geometry
         numbers = geometry.on_sums(getattr(problem, problem.numbers))
         program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
         count = len(numbers)
