@@ -154,9 +154,7 @@ def formula(problem: AnyProblem) -> Formula:
     """Return the problem in formulas, its geometry's own if that has some."""
     if problem.geometry.name in ON_GEOMETRY:
         return ON_GEOMETRY[problem.geometry.name](problem)
-    if isinstance(problem, TotalVariance):
-        return noise.variance(problem)
-    return noise.privacy_first(problem) if isinstance(problem, PrivacyFirst) else noise.fitness(problem)
+    return noise.variance(problem) if isinstance(problem, TotalVariance) else noise.fitness(problem)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:
