@@ -49,27 +49,22 @@ class SineProgram:
 
     @property
     def cells(self) -> int:
-        """Number of cells, and of sines."""
         return len(self.geometry.design)
 
     @property
     def half(self) -> int:
-        """Number of pairs of mirrored cells, one in the middle by itself."""
         return (self.cells + 1) // 2
 
     @property
     def costs(self) -> Array:
-        """Costs of the pairs of sines (h,)."""
         return np.asarray(self.folded(self.geometry.roots) ** 2)
 
     def folded(self, values: Array) -> Array:
-        """Return the sums over pairs (h,)."""
         first, last = values[: self.half].copy(), values[::-1][: self.half]
         first[: self.cells - self.half] += last[: self.cells - self.half]
         return first
 
     def unfolded(self, values: Array) -> Array:
-        """Return the values of pairs for both of each (d,)."""
         return np.concatenate([values, values[: self.cells - self.half][::-1]])
 
     def hats(self, knots: Index) -> Array:
@@ -205,7 +200,6 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
 
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
-    """Find weights of sines for all ranges."""
     with np.errstate(all="ignore"):
         outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
     return Found(

@@ -112,7 +112,6 @@ class BlockArrays:
 
     @classmethod
     def of(cls, blocks: Blocks) -> BlockArrays:
-        """Take the arrays of a problem, without directions that no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
@@ -158,7 +157,6 @@ class BlockUnits:
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
-        """Return a problem's units, its rows over √targets or times √weights."""
         rows = np.sqrt(problem.row_weights) if problem.sums_variances else 1 / np.sqrt(problem.row_targets)
         return cls.balanced(problem, problem.geometry, rows)
 
@@ -182,12 +180,10 @@ class BlockUnits:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of orbits of neighbours and of queries, and of all coordinates."""
         return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.geometry.coordinates
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in scaled units."""
         return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
     def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
@@ -247,7 +243,6 @@ def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array)
 
 
 def _sums(stated: BlockArrays) -> tuple[Array, Array]:
-    """Return costs and variances of levels of 1 and identities."""
     costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
     for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
         costs, seen = costs + C @ (M**2).sum(axis=0), seen + Q @ (V**2).sum(axis=1)
@@ -255,7 +250,6 @@ def _sums(stated: BlockArrays) -> tuple[Array, Array]:
 
 
 def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
-    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
     return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))
 
 

@@ -270,7 +270,6 @@ class _CommonUnits:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of entries of all multipliers, and of rows of Σ."""
         return self.bounds.size, self.bounds.shape[1]
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:

@@ -82,7 +82,6 @@ def least_total(basis: Array, queries: Array, phases: list[Index], parts: str = 
 
 
 def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
-    """Return the inequalities by which no phase costs more than a limit."""
     bounds = []
     for number, steps in enumerate(phases):
         block = costs[np.ix_(steps, steps)]
@@ -119,30 +118,25 @@ class PhaseUnits:
 
     @cached_property
     def scaled(self) -> Scaled:
-        """The units for one record."""
         return Scaled.of(self.problem.for_one_record())
 
     @property
     def moves(self) -> Array:
-        """The basis in these units, a column for each step (r, n)."""
         whole = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
         whole[:, self.scaled.kept_moves] = self.scaled.moves
         return whole
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of multipliers of phases and of queries, and the rank."""
         return sum(self.counts), len(self.scaled.queries), len(self.scaled.moves)
 
     @property
     def counts(self) -> list[int]:
-        """Numbers of multipliers of each phase."""
         signs = self.problem.geometry.neighbours.parts == "signs"
         return [2 ** (len(steps) - 1) if signs else len(steps) ** 2 for steps in steps_of(self.problem)]
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in these units."""
         return self.scaled.unit
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
@@ -155,7 +149,6 @@ class PhaseUnits:
         return np.asarray(self.problem.feasible((lifted + lifted.T) / 2))
 
     def weights(self, multipliers: Array) -> Array:
-        """Return multipliers of phases, or persons, as dual weights."""
         geometry: Epochs = self.problem.geometry
         rule, persons = geometry.neighbours, steps_of(self.problem)
         matrices = []
@@ -176,7 +169,6 @@ class PhaseUnits:
         return (as_signs(blocks) if rule.parts == "signs" else blocks) / masses
 
     def dual(self, phases: Array, accuracy: Array | None = None) -> Any:
-        """Return multipliers as dual weights."""
         query_shares = np.zeros(len(self.problem.row_targets))
         if accuracy is not None:
             query_shares[self.scaled.kept_queries] = shares(accuracy)

@@ -68,12 +68,10 @@ class _EstimateUnits:
 
     @property
     def objective_unit(self) -> float:
-        """The squared distance that is called 1."""
         return self.answer**2
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of cells."""
         return (self.problem.workload.shape[1],)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
@@ -164,7 +162,6 @@ class _ProjectionUnits:
 
     @classmethod
     def of(cls, problem: LocalProjection) -> _ProjectionUnits:
-        """Scale by the number of outputs."""
         count = len(problem.matrix)
         close = problem.feasible(problem.matrix)
         unit = problem.scale + float(np.square(close - problem.matrix).sum()) / 2
@@ -172,7 +169,6 @@ class _ProjectionUnits:
 
     @property
     def weight(self) -> float:
-        """The factor on the squared distance."""
         return 1 / (self.objective_unit * len(self.matrix) ** 2)
 
     @property

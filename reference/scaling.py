@@ -70,7 +70,6 @@ class Scaled:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of neighbours and queries kept, and the rank."""
         return self.moves.shape[1], len(self.queries), len(self.moves)
 
     @property

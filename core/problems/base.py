@@ -399,7 +399,6 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
 
 
 def _moves(problem: OnGeometry) -> object:
-    """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
     rule = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
     if not (isinstance(rule, Relation) and small) or rule.geometries:

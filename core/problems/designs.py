@@ -164,7 +164,6 @@ def level_widths(cells: int, branching: int, root: bool = True) -> list[int]:
 
 
 def _tree(cells: int, widths: list[int]) -> sp.csr_array:
-    """Return the sums of intervals of these widths from the first cell on, level by level."""
     cell, offsets = np.arange(cells), np.cumsum([0, *(-(-cells // width) for width in widths)])
     rows = np.concatenate([offset + cell // width for offset, width in zip(offsets, widths, strict=False)])
     ones, columns = np.ones(len(rows)), np.tile(cell, len(widths))

@@ -262,7 +262,6 @@ class _Frame:
 
 
 def _directions(rank: int, **named: npt.ArrayLike) -> Array:
-    """Return finite directions (rank, n), of which there may be none."""
     ((name, value),) = named.items()
     if getattr(value, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))
@@ -353,7 +352,6 @@ def _norms(columns: Array) -> Array:
 
 
 def _shares(weights: Array) -> Array:
-    """Return weights relative to their sum."""
     return np.asarray(weights / weights.sum())
 
 
@@ -498,7 +496,6 @@ def refine(
 
 
 def _costs_no_more(stage: RefinementStage, profile: Array, other: Array, tol: float) -> bool:
-    """Return whether the worst cost of a stage's neighbours in a profile (s,) is at most that in another one."""
     return bool(profile[stage.neighbours].max() <= (1 + tol) * other[stage.neighbours].max())
 
 

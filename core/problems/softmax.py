@@ -251,6 +251,5 @@ def soft_max(values: Array, sharpness: float) -> tuple[float, Array]:
 
 
 def _entropy(weights: Array) -> float:
-    """Return the entropy of non-negative weights, once they are divided by their sum."""
     shares = weights / weights.max()
     return float(scipy.special.entr(shares / shares.sum()).sum())

@@ -194,7 +194,6 @@ class Ascent(loop.OfPoint, Generic[S]):
         object.__setattr__(self, "point", self.stage.point)
 
     def after(self, stage: T) -> Ascent[T]:
-        """Return the state after a step, its decompositions counted."""
         return Ascent(stage, self.steps + stage.decompositions, self.gaps)
 
 

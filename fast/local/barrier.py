@@ -58,7 +58,6 @@ class Products:
 
     @classmethod
     def of(cls, share: Array, lift: Array, sizes: npt.NDArray[np.intp]) -> Products:
-        """State costs, squares, and multipliers of given sizes j."""
         size = len(share)
         users = np.eye(size + 1)[1:]
         whole = Products(
@@ -70,7 +69,6 @@ class Products:
         return whole.with_others([("sizes", int(j), 0) for j in sizes])
 
     def with_others(self, names: list[tuple[str, int, int]]) -> Products:
-        """Return these and further ones, by their names."""
         size = self.left.shape[1] - 1
         one, users = np.eye(size + 1)[0], np.eye(size + 1)[1:]
         members = np.append(0.0, np.ones(size))
@@ -89,7 +87,6 @@ class Products:
         )
 
     def sum(self, values: Array) -> Array:
-        """Return N."""
         total = (self.left * (self.signs * values)[:, None]).T @ self.right
         return np.asarray((total + total.T) / 2)
 

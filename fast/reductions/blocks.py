@@ -95,7 +95,6 @@ def _for_all(
     history: Sequence[Progress],
     seconds: float,
 ) -> Solution:
-    """Return an answer under some neighbours as one under all, judged anew."""
     weights = np.zeros(len(kept))
     weights[kept] = solution.dual.neighbour_weights
     return judged_solution(
@@ -166,7 +165,6 @@ class BlockReduction(ascent.Reduced):
         return BlockPoint(levels[:single], covariances)
 
     def _all_levels(self, levels: Array) -> Array:
-        """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
         floors = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
         floors[self.live] = levels
         return floors

@@ -28,7 +28,6 @@ def best_mechanism(problem: Any, family: Family, rule: Participation | None, dea
 
 
 def _aims(problem: Any, family: Family) -> Aims:
-    """Return what is minimised: of Toeplitz strategies and running sums without a matrix."""
     workload = problem.geometry.workload
     squares = problem.row_weights / problem.row_weights.max()
     if isinstance(workload, StreamWorkload) and family.by_series:

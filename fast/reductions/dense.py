@@ -81,7 +81,6 @@ class WithoutCopies:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries of the problem."""
         return self.whole.shape
 
     def covariance(self, inner: Array) -> Array:
@@ -197,7 +196,6 @@ def _labels(rows: Array) -> Index:
 
 
 def _directions(rows: Array) -> Array:
-    """Return rows with a largest entry of 1 and a positive first one."""
     return with_positive_lead(rows / np.abs(rows).max(axis=1, keepdims=True))
 
 
@@ -240,7 +238,6 @@ class Reduction(ascent.Reduced):
         return cls(program, kept_moves, kept_queries, (moves.shape[1], count), lift)
 
     def covariance(self, inner: Array) -> Array:
-        """Return the covariance on the problem's basis."""
         return inner if self.lift is None else self.lift @ inner @ self.lift.T
 
 

@@ -125,7 +125,6 @@ def _shorter(problem: FitnessForUse | TotalVariance) -> Any:
 
 
 def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) -> FitnessDual | VarianceDual:
-    """Return dual weights of all steps from those of fewer."""
     phases, fewer = problem.geometry.phases, short.geometry.phases
     present, (count, times) = phases >= 0, fewer.shape
     along = _between(_places(count, len(phases)), count)

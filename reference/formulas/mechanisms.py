@@ -116,7 +116,6 @@ def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
 
 
 def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
-    """Return the same of the volume."""
     spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
     proof = (
         Line(
@@ -234,7 +233,6 @@ class _Blocks:
 
     @property
     def bill(self) -> str:
-        """The sum of all weights on queries and on the release."""
         released = self.sum(r"\sum_t \omega_t", r"\sum_b \operatorname{tr} \Omega_b")
         return r"\sum_j \mu_j c_j" + (f" + {released}" if self.reuse else "")
 

@@ -146,7 +146,6 @@ class Goal:
 
     @classmethod
     def of(cls, problem: AnyProblem) -> Goal:
-        """Return those of a problem."""
         if not isinstance(problem, PrivacyFirst):
             return cls(Symbol(r"\alpha", "the squared privacy cost"), r"\alpha")
         allowed = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
@@ -154,11 +153,9 @@ class Goal:
 
     @property
     def factor(self) -> str:
-        """The factor before a target."""
         return "" if self.limit == "1" else f"{self.limit} "
 
     def bound(self, norm: str) -> str:
-        """Return the bound of a squared trace norm."""
         return rf"\frac{{1}}{{{self.cost}}} {norm}" if self.given else norm
 
 

@@ -122,8 +122,6 @@ def sum_of_both(problem: object, formula: Formula) -> Form:
 
 
 def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
-    """Return the formula of total variance on the inverse of Σ, by a matrix inequality."""
-
     def form(problem: AnyProblem, formula: Formula) -> Form:
         more = (
             Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
@@ -175,8 +173,6 @@ def softmax_frac(problem: object, formula: Formula) -> Form:
 
 
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
-    """Return a formula of query weighting over v, which stands for the powers of the weights."""
-
     def form(problem: object, formula: Formula) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
         program = replace(formula.program, objective=objective, constraints=(*more, *formula.program.constraints))
@@ -223,8 +219,6 @@ def strategy_sdp(problem: object, formula: Formula) -> Form:
 
 
 def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
-    """Return a formula of a local strategy in second-order cones."""
-
     def form(problem: object, formula: Formula) -> Form:
         more = (
             Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
