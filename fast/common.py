@@ -18,7 +18,7 @@ from dualmech.fast.engine import loop
 from dualmech.fast.methods import Method
 from dualmech.linalg import EPS
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.common import TRIVIAL, CommonDual, CommonMechanism
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, require_solution
 from dualmech.threads import blas_threads
@@ -222,9 +222,6 @@ def _positive_part(matrix: Array) -> Array:
 
 def _transpose(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
-
-
-TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
 def solve_common(

@@ -94,13 +94,6 @@ class SinePoint:
     steps: int
 
 
-def best_sines(geometry: SineDesign, limits: loop.Limits) -> loop.Outcome[SinePoint]:
-    """Move knots together until the gap is small enough."""
-    program = SineProgram(geometry, limits)
-    knots = np.unique(np.linspace(0, program.half - 1, FIRST_KNOTS).round().astype(np.intp))
-    return loop.run(_solve(program, knots, 0), partial(_step, program), limits)
-
-
 def _step(program: SineProgram, point: SinePoint) -> SinePoint:
     """Divide the intervals in which too much is spent, and solve again."""
     if len(point.knots) == program.half or len(point.knots) > MOST_KNOTS:
@@ -200,8 +193,11 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
 
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
+    """Move knots together until the gap is small enough."""
     with np.errstate(all="ignore"):
-        outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
+        program = SineProgram(problem.geometry, limits)  # type: ignore[arg-type]
+        knots = np.unique(np.linspace(0, program.half - 1, FIRST_KNOTS).round().astype(np.intp))
+        outcome = loop.run(_solve(program, knots, 0), partial(_step, program), limits)
     return Found(
         outcome.best_primal.answer, outcome.best_dual.dual, outcome.reason, outcome.iterations, outcome.history
     )

@@ -162,7 +162,8 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
     """
     name, tol, options, steps = request.backend, request.tol, request.options, scaled.steps
     if steps is None:
-        steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
+        fixed = not backends.accuracy(name, tol).keys() - options.keys()  # by the user, or by the backend
+        steps = [(accuracy * tol, "") for accuracy in (ACCURACIES[:1] if fixed else ACCURACIES)]
     answers: list[Solution] = []
     for accuracy, note in steps:
         if answers and request.deadline.passed:
@@ -270,9 +271,3 @@ def multipliers(program: cp.Problem, name: str) -> Array:
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")
     return np.concatenate([np.ravel(np.asarray(value, dtype=np.float64)) for value in values])
-
-
-def _accuracies(tol: float, fixed: bool) -> Iterator[Step]:
-    """Ask for more accuracy each time, once only where the user or the backend has fixed it."""
-    for accuracy in ACCURACIES[:1] if fixed else ACCURACIES:
-        yield accuracy * tol, ""

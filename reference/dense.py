@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -61,6 +60,8 @@ def _scaled_program(
     means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
     arrays = scaled.moves, scaled.queries, np.ones(scaled.sizes[1])
     aim, program = _state(problem, formulation, arrays, 1.0, means=means)
+    unit = scaled.objective_unit
+    path = attempts.central_path(program, request.tol, sum(scaled.sizes), "(s + m + k)/t", unit=unit)
     return attempts.ScaledProgram(
         program,
         scaled,
@@ -68,7 +69,7 @@ def _scaled_program(
         dual=scaled.dual if means is None else partial(_spread_dual, scaled, means),
         constraints=("privacy", "accuracy"),
         optimum=lambda _: aim.optimum,
-        steps=_central_path(program, scaled, request.tol) if formulation == "logdet" else None,
+        steps=path if formulation == "logdet" else None,
     )
 
 
@@ -91,10 +92,6 @@ def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) 
     """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
     pairs = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
-
-
-def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:
-    return attempts.central_path(program, tol, sum(scaled.sizes), "(s + m + k)/t", unit=scaled.objective_unit)
 
 
 def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: float | None = None) -> cp.Problem:

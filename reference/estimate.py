@@ -95,10 +95,6 @@ class _EstimateUnits:
         return max(candidates, key=lambda candidate: problem.certify(data, candidate).lower_bound)
 
 
-def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
-    return quadratic(problem.workload.matrix, problem.answers, problem.total)
-
-
 def _scaled_program(
     problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
@@ -116,7 +112,12 @@ def _scaled_program(
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _scaled_program, formulas.estimate)
+FORMULATIONS = attempts.Formulations(
+    lambda _: {"qp": CONES},
+    lambda problem, _: quadratic(problem.workload.matrix, problem.answers, problem.total),
+    _scaled_program,
+    formulas.estimate,
+)
 
 
 def quadratic_projection(
@@ -193,10 +194,6 @@ def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDua
     return ProjectionDual(-unit * columns, unit * (least - most))
 
 
-def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
-    return quadratic_projection(problem.matrix, problem.growth, problem.floor)
-
-
 def _scaled_projection_program(
     problem: LocalProjection, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
@@ -208,7 +205,10 @@ def _scaled_projection_program(
 
 
 PROJECTION_FORMULATIONS = attempts.Formulations(
-    lambda _: {"qp": CONES}, _projection_write, _scaled_projection_program, formulas.projection
+    lambda _: {"qp": CONES},
+    lambda problem, _: quadratic_projection(problem.matrix, problem.growth, problem.floor),
+    _scaled_projection_program,
+    formulas.projection,
 )
 
 

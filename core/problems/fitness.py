@@ -265,7 +265,10 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return np.zeros(0, dtype=np.intp)
-        return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), below)
+        factor, numbers = forms.excess(self.targets)[0], self.targets
+        # Of a product, one factor's targets change.
+        scaled = (numbers[0] * factor, *numbers[1:]) if isinstance(numbers, tuple) else numbers * factor
+        return forms.loose(scaled, below)
 
 
 def scale_to_cost(geometry: Geometry, point: object, cost: float) -> Any:
@@ -282,13 +285,6 @@ def costs_exceeding(geometry: Geometry, primal: object, limit: float) -> tuple[s
     """Say which neighbours cost more than a limit, the worst first."""
     forms = geometry.forms(geometry.point(primal))
     return () if forms is None else costs_over(forms.worst_neighbours(), limit, geometry.neighbour_words)
-
-
-def scaled_numbers(numbers: Any, factor: float) -> Any:
-    """Return targets times a number; of a product, only the first factor's targets change."""
-    if isinstance(numbers, tuple):
-        return (numbers[0] * factor, *numbers[1:])
-    return numbers * factor
 
 
 # Queries for free: what a privacy cost still allows after a mechanism has spent unevenly.

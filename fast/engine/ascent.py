@@ -216,7 +216,9 @@ def ascend(
             first = newton.start(point) if method == "newton" else FixedPointState(point)
         answer = _run(reduced, limits, method, first)
         rest = remaining_limits(limits, answer)
-        if method == "auto" and rest is not None and _second_try(program, answer):
+        # Newton's method from the middle may do better where the first attempt stalled, or the judge found less.
+        affordable = newton.operations(program) <= MOST_OPERATIONS
+        if method == "auto" and rest is not None and answer.status in AT_THE_LIMIT and affordable:
             again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
             answer = better_solution(answer, again)
     return retold(answer, solver=f"fast:{method}")
@@ -252,11 +254,6 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, first: Any) 
 def _unproven(answer: Solution) -> float:
     """Return the width of the interval that the judge grants, rounding included."""
     return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
-
-
-def _second_try(program: DualFunction, answer: Solution) -> bool:
-    """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
-    return answer.status in AT_THE_LIMIT and newton.operations(program) <= MOST_OPERATIONS
 
 
 def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:

@@ -147,7 +147,10 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
     _, spectrum, right = np.linalg.svd(root, full_matrices=False)
     seen = spectrum > size * EPS * spectrum[0]
     root = spectrum[seen, None] * right[seen]
-    products = Products.of(share, lift, _sizes_in_use(size, epsilon))
+    # Sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``.
+    best = local.selected_size(size, epsilon)
+    sizes = np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
+    products = Products.of(share, lift, sizes)
     work = WORK if deadline.left is None else min(WORK, RATE * deadline.left)
     if not _is_light(root, products, work):
         return None
@@ -166,12 +169,6 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
             parts = (np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))
             return np.concatenate([point.values[:size], *parts])
     return None
-
-
-def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
-    """Return sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``."""
-    best = local.selected_size(size, epsilon)
-    return np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
 
 
 def _is_light(root: Array, products: Products, most: float) -> bool:

@@ -65,9 +65,9 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
         left = remaining_limits(limits, answer)
         if left is None:
             break
-        outcome = ascend(
-            _on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto"
-        )
+        numbers, binding = getattr(problem, problem.numbers), geometry.restricted(np.flatnonzero(kept))
+        fewer = type(problem)(problem.workload, numbers, geometry=binding)
+        outcome = ascend(fewer, replace(left, tol=limits.tol / 2), method="auto")
         history += [replace(news, iteration=news.iteration + steps) for news in outcome.history]
         answer = _for_all(problem, outcome, kept, limits, history, time.perf_counter() - began)
         if answer.status is Status.CERTIFIED or outcome.status is not Status.CERTIFIED:
@@ -80,11 +80,6 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
             break
         kept |= joining
     return answer
-
-
-def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Index) -> FitnessForUse | TotalVariance:
-    numbers = getattr(problem, problem.numbers)
-    return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
 
 
 def _for_all(

@@ -345,7 +345,9 @@ def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
-    blocks = problem.geometry
+    blocks, sums = problem.geometry, _Blocks.of(problem)
+    levels = (Symbol(r"\omega", "weights on what is released on each level, none negative"),)
+    several = (Symbol(r"\Omega_b", "weights on what is released on block b, a matrix"),)
     return (
         Symbol(
             r"\lambda",
@@ -354,16 +356,8 @@ def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
             part="neighbour_weights",
         ),
         Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
-        *_release_weights(problem),
-    )
-
-
-def _release_weights(problem: AnyProblem) -> tuple[Symbol, ...]:
-    blocks = _Blocks.of(problem)
-    levels = Symbol(r"\omega", "weights on what is released on each level, none negative")
-    several = Symbol(r"\Omega_b", "weights on what is released on block b, a matrix")
-    return tuple(
-        symbol for symbol, there in ((levels, blocks.levels), (several, blocks.several)) if there and blocks.reuse
+        *(levels if sums.reuse and sums.levels else ()),
+        *(several if sums.reuse and sums.several else ()),
     )
 
 
