@@ -21,7 +21,7 @@ from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, fitness
@@ -231,7 +231,7 @@ class BlockUnits:
     def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
         """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
         query_shares = np.zeros(len(self.ones)) if accuracy is None else shares(accuracy)
-        return self.problem.dual_of(shares(privacy), query_shares)
+        return dual_of(self.problem, shares(privacy), query_shares)
 
 
 def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array) -> Array:

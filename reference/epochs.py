@@ -21,7 +21,7 @@ import numpy.typing as npt
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.apart import as_signs, persons_apart, walks_of_persons
 from dualmech.geometry.epochs import Epochs, sign_rows
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, backends, fitness
@@ -172,7 +172,7 @@ class PhaseUnits:
         query_shares = np.zeros(len(self.problem.row_targets))
         if accuracy is not None:
             query_shares[self.scaled.kept_queries] = shares(accuracy)
-        return self.problem.dual_of(self.weights(phases), query_shares)
+        return dual_of(self.problem, self.weights(phases), query_shares)
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
@@ -195,24 +195,17 @@ def _scaled_program(
 ) -> attempts.ScaledProgram:
     _refuse_others(problem)
     units, parts = PhaseUnits(problem), problem.geometry.neighbours.parts
+    phases, queries = steps_of(problem), units.scaled.queries
     if isinstance(problem, TotalVariance):
-        program = least_total(units.moves, units.scaled.queries, steps_of(problem), parts)
+        program = least_total(units.moves, queries, phases, parts)
         return attempts.ScaledProgram(
-            program,
-            units,
-            covariance=lambda: inverse(program.var_dict["X"].value),
-            dual=units.dual,
-            constraints=("phases",),
+            program, units, lambda: inverse(program.var_dict["X"].value), units.dual, constraints=("phases",)
         )
-    aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
-    program = least(aim, units.moves, units.scaled.queries, steps_of(problem), parts)
+    aim = fitness.accuracy_first(np.ones(len(queries)))
+    program = least(aim, units.moves, queries, phases, parts)
+    constraints, sigma = ("phases", "accuracy"), program.var_dict["Sigma"]
     return attempts.ScaledProgram(
-        program,
-        units,
-        covariance=lambda: program.var_dict["Sigma"].value,
-        dual=units.dual,
-        constraints=("phases", "accuracy"),
-        optimum=lambda _: aim.optimum,
+        program, units, lambda: sigma.value, units.dual, constraints, optimum=lambda _: aim.optimum
     )
 
 

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.errors import BackendError
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.validate import Array
 
@@ -106,7 +106,7 @@ class Scaled:
         query_shares = np.zeros(len(self.problem.row_targets))
         if accuracy is not None:
             query_shares[self.kept_queries] = shares(accuracy)
-        return self.problem.dual_of(self.neighbour_weights(privacy), query_shares)
+        return dual_of(self.problem, self.neighbour_weights(privacy), query_shares)
 
     def neighbour_weights(self, privacy: Array) -> Array:
         """Return multipliers as weights λ (s,) with ``Σ λ_i = 1``; `BackendError` where they are none."""

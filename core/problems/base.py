@@ -202,11 +202,6 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         """The squared factor on each query of the geometry, or orbit: 1 over its target, or its weight."""
         return 1 / self.row_targets
 
-    def dual_of(self, neighbour_weights: Any, shares: Array) -> Dual:
-        """Return dual weights of weights on neighbours and each query's share ``μ_j c_j``, unused for given weights."""
-        dual: Dual = self.dual_type(neighbour_weights, shares / self.row_targets)
-        return dual
-
     @property
     def basis(self) -> Array:
         """B (k, d), on whose answers a dense geometry puts the noise."""
@@ -396,6 +391,11 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
             if name not in ("workload", self.numbers):
                 options[name] = getattr(self, name)
         return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
+
+
+def dual_of(problem: AnyProblem, neighbour_weights: object, shares: Array) -> Any:
+    """Return dual weights of weights on neighbours and each query's share ``μ_j c_j``, unused for given weights."""
+    return problem.dual_type(neighbour_weights, *([] if problem.sums_variances else [shares / problem.row_targets]))
 
 
 def _moves(problem: OnGeometry) -> object:

@@ -132,9 +132,6 @@ class TotalVariance(OnGeometry[VarianceDual]):
     def row_targets(self) -> Array:
         return 1 / self.row_weights
 
-    def dual_of(self, neighbour_weights: Any, shares: Array) -> VarianceDual:
-        return VarianceDual(neighbour_weights)
-
     @with_reasons
     def certify(self, primal: object, dual: object = None) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""

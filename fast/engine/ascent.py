@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import DualFunction, Evaluation
 from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, remaining_limits
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
@@ -114,30 +114,12 @@ They are tried in turn, until the judge finds the covariance feasible."""
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
-class Reduction(Protocol):
-    """A problem reduced to a dual function, and the way back for its covariances."""
-
-    @property
-    def program(self) -> DualFunction:
-        """The dual function."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries, or of their orbits, of the problem."""
-
-    def covariance(self, point: Any, /) -> Any:
-        """Return the problem's noise from that of the program."""
-
-
-R = TypeVar("R", bound=Reduction, covariant=True)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class ReducedProblem(Generic[R]):
+class ReducedProblem:
     """A problem, its reduction to a dual function, and the ways between the weights of both."""
 
     problem: AnyProblem
-    reduction: R
+    reduction: Any  # has the `program`, the `shape` of the problem's weights, and `covariance`, the way back for noise
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
     gather: Callable[[Any], Array | None]  # takes an earlier dual's weights back; None where kind or size differ
     approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum
@@ -162,7 +144,7 @@ class Reduced:
         return first, last
 
 
-def with_weights(problem: Any, reduction: Any) -> ReducedProblem[Any]:
+def with_weights(problem: Any, reduction: Any) -> ReducedProblem:
     """Return a reduced problem with the ways between its weights and those of the program."""
 
     def gather(dual: Any) -> Array | None:
@@ -176,7 +158,7 @@ def with_weights(problem: Any, reduction: Any) -> ReducedProblem[Any]:
         return np.concatenate([first[reduction.neighbours], *shares])
 
     def dual(weights: Array) -> Any:
-        return problem.dual_of(*reduction.spread(weights))
+        return dual_of(problem, *reduction.spread(weights))
 
     return ReducedProblem(problem, reduction, dual, gather)
 

@@ -45,11 +45,10 @@ NEAR, WEIGHTY = (
 )  # cost below the largest, and weight of the largest, relative, that a neighbour begins with
 MOST_ROUNDS = 20
 
-Ascend = Callable[..., Solution]
-"""Solves a problem within limits by a method."""
 
-
-def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits: loop.Limits) -> Solution:
+def solve_binding(
+    problem: FitnessForUse | TotalVariance, ascend: Callable[..., Solution], limits: loop.Limits
+) -> Solution:
     began, geometry = time.perf_counter(), problem.geometry
     trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
     answer = ascend(problem, trial, method="fixed_point")
@@ -181,7 +180,7 @@ def ascend_blocks(
     return ascend(problem, limits, method=method, start=start)
 
 
-def _reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[BlockReduction]:
+def _reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
     fixed = problem.sums_variances
     scale = np.sqrt(problem.row_weights) if fixed else 1 / np.sqrt(problem.row_targets)
     return ascent.with_weights(problem, BlockReduction.of(problem.geometry, scale, fixed))

@@ -99,7 +99,7 @@ class WithoutCopies:
         return np.concatenate([self.neighbours.gather(weights[:count]), last])
 
 
-def without_copies(reduced: ascent.ReducedProblem[Reduction], geometry: Dense) -> ascent.ReducedProblem[Reduction]:
+def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.ReducedProblem:
     """Return the problem with one neighbour and one query of each kind, on its own cells where most are independent."""
     whole, program = reduced.reduction, reduced.reduction.program
     if geometry.workload.is_without_copies and program.moves is None:
@@ -263,7 +263,7 @@ def ascend_dense(
 ) -> Solution:
     """Ascend the dual of a problem on a dense geometry; `orbits` ties its weights."""
 
-    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[Reduction]:
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
         whole = reduced(problem)
         if orbits is not None:
             return by_orbit(whole, Orbits.of(problem, orbits))
@@ -272,7 +272,7 @@ def ascend_dense(
     return ascent.ascend(reduce, problem, limits, method=method, start=start)
 
 
-def reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[Any]:
+def reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
     return ascent.with_weights(problem, Reduction.of(problem.geometry, problem.row_targets, problem.sums_variances))
 
 

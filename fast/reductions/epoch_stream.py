@@ -21,6 +21,7 @@ from dualmech.fast.reductions.epochs import ascend_epochs
 from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.neighbours import Participation
+from dualmech.problems.base import dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
@@ -140,9 +141,9 @@ def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) ->
     weights *= present[:, :, None] & present[:, None, :]
     queries = np.zeros(len(problem.row_targets))
     if problem.sums_variances:
-        return problem.dual_of(weights, queries)
+        return dual_of(problem, weights, queries)
 
     known = np.where(fewer >= 0, dual.query_weights[fewer] * short.targets[fewer], 0.0)
     on_sums = np.exp(along @ np.log(np.maximum(known, known.mean() * LEAST)) @ across.T)
     queries[phases[present]] = on_sums[present]
-    return problem.dual_of(weights, queries / queries.sum())
+    return dual_of(problem, weights, queries / queries.sum())

@@ -21,6 +21,7 @@ from dualmech.geometry.apart import as_signs
 from dualmech.geometry.epoch_stream import MOST_UNKNOWNS
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.problems.base import dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
@@ -174,7 +175,7 @@ def _dual(
     shares = np.zeros(problem.geometry.workload.shape[0])
     if not problem.sums_variances:
         shares[kept] = query_weights / query_weights.sum()
-    return problem.dual_of(neighbour_weights, shares)
+    return dual_of(problem, neighbour_weights, shares)
 
 
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:

@@ -399,7 +399,7 @@ def ascend_stream(
     if orbits is not None:
         return ascend_dense(problem.on_matrix(), limits, method=method, start=start, orbits=orbits)
 
-    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[StreamReduction]:
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
         fixed, geometry = problem.sums_variances, problem.geometry
         numbers = geometry.on_sums(getattr(problem, problem.numbers))
         program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
