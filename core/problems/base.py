@@ -13,8 +13,9 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import KINDS, Geometry, Index
+from dualmech.geometry.base import KINDS, Geometry, Index, scale_to_limit
 from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.geometry.words import costs_over
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
 from dualmech.threads import blas_threads
@@ -260,6 +261,23 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
             f"a {type(self).__name__} must define cost_limit: the squared privacy cost to which noise is limited, or "
             f"None if its objective is that cost"
         )
+
+    def feasible(self, primal: object) -> Any:
+        """Return the noise scaled so that its squared privacy cost is `cost_limit`; noise of no cost as it is."""
+        limit: Any = self.cost_limit
+
+        def excess(noise: object) -> float:
+            forms = self.geometry.forms(noise)
+            return np.inf if forms is None else float(forms.cost / limit)
+
+        return scale_to_limit(self.geometry.point(primal), excess, -1, self.geometry.divide, FEASIBLE / 10)
+
+    def exceeded(self, primal: object) -> tuple[str, ...]:
+        """Say which neighbours cost more than `cost_limit`, the worst first."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        if forms is None or (limit := self.cost_limit) is None:
+            return ()
+        return costs_over(forms.worst_neighbours(), limit, self.geometry.neighbour_words)
 
     def mechanism(self, primal: object) -> Any:
         """Return the mechanism with this noise, or with slightly more if rounding would put it above `cost_limit`."""

@@ -17,7 +17,6 @@ from dualmech.geometry.weights import VarianceDual
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
-from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -143,14 +142,6 @@ class TotalVariance(OnGeometry[VarianceDual]):
         total, slack = forms.total(weights)
         rounding += forms.cost_rounding + slack
         return Certificate.of(total, lower_bound, max(forms.cost - 1, 0.0), rounding)
-
-    def feasible(self, primal: object) -> Any:
-        """Return the noise scaled so that the squared privacy cost is exactly 1."""
-        return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
-
-    def exceeded(self, primal: object) -> tuple[str, ...]:
-        """Say which neighbours cost more than 1."""
-        return costs_exceeding(self.geometry, primal, 1.0)
 
     def mechanism(self, primal: object, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""

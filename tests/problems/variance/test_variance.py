@@ -64,11 +64,6 @@ class TestKnownOptima:
             assert mechanism.squared_privacy_cost == pytest.approx(cost, rel=1e-10), d
             assert contains(fast.solve(problem, tol=1e-7).certificate, judged.objective, 1e-12), d
 
-    def test_the_identity_costs_d(self) -> None:
-        for d in (1, 2, 7):
-            answer = fast.solve(dm.TotalVariance(dm.workloads.identity(d)))
-            assert answer.objective == pytest.approx(d, rel=1e-12) and answer.gap <= 1e-12, d
-
     @pytest.mark.parametrize("d", [2, 3, 8])
     def test_the_identity_where_one_record_is_replaced(self, d: int) -> None:
         """The total is exact, and ``Σ = 2 (I - 11'/d)``: every difference of two cells costs 1."""
