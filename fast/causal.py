@@ -150,7 +150,6 @@ def strategy(
 
 
 def _weights(problem: Any, limits: Limits) -> Any:
-    """Return dual weights that bound the optimum over all noise."""
     from dualmech.fast.reductions.epoch_stream import drawn_out_weights  # few problems are as long
     from dualmech.geometry.epoch_stream import EpochStream
 

@@ -18,7 +18,7 @@ from dualmech.fast.engine import loop
 from dualmech.fast.methods import Method
 from dualmech.linalg import EPS
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.common import TRIVIAL, CommonDual, CommonMechanism
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, require_solution
 from dualmech.threads import blas_threads
@@ -71,7 +71,6 @@ class CommonProgram:
 
     @classmethod
     def of(cls, bounds: Array) -> CommonProgram:
-        """Subtract the common part of the covariances."""
         count, size, _ = bounds.shape
         lower = -raise_above_bounds(-bounds, -bounds[0])
         excess = bounds - lower
@@ -81,11 +80,9 @@ class CommonProgram:
         return cls(excess / unit + LIFT * identity, lower - LIFT * unit * identity, unit)
 
     def covariance(self, inner: Array) -> Array:
-        """Return a covariance in the problem's own units."""
         return self.shift + self.unit * inner
 
     def value(self, inner: float) -> float:
-        """Return a trace in the problem's own units."""
         return float(np.trace(self.shift)) + self.unit * inner
 
 
@@ -140,7 +137,6 @@ class CommonState:
 
     @property
     def fitted(self) -> Array:
-        """The covariance ``Σ_i P_i Y_i``, in the program's units, symmetrised."""
         product = (self.pulled @ _transpose(self.factors)).sum(axis=0)
         return np.asarray((product + product.T) / 2)
 
@@ -195,7 +191,6 @@ def _extrapolated_step(program: CommonProgram, state: CommonState) -> CommonStat
 
 
 def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
-    """Return the state with both sides of its gap."""
     fitted = state.fitted
     raised = float(np.trace(fitted) + np.maximum(np.linalg.eigvalsh(program.bounds - fitted), 0.0).sum())
     proven = program.value(float(np.vdot(state.pulled, state.factors)))
@@ -227,9 +222,6 @@ def _positive_part(matrix: Array) -> Array:
 
 def _transpose(blocks: Array) -> Array:
     return np.swapaxes(blocks, 1, 2)
-
-
-TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
 def solve_common(
@@ -287,8 +279,6 @@ class ClosedForm(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """The answer on one block."""
-
     covariance: Array
     weights: Array
     iterations: int = 1
@@ -411,7 +401,6 @@ def _summing_to_identity(bounds: Array) -> tuple[Array, Array]:
 
 
 def _in_frame(frame: Array, matrices: Array) -> Array:
-    """Return ``F⁻¹ M F⁻¹'`` of symmetric matrices (p, r, r)."""
     inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, matrices), 1, 2))
     return np.asarray((inner + np.swapaxes(inner, 1, 2)) / 2)
 
@@ -495,7 +484,6 @@ def _choose_method(problem: CommonMechanism, method: str) -> str:
 def _ascend(
     bounds: Array, method: str, limits: loop.Limits, weights: Array | None
 ) -> tuple[loop.Outcome[CommonState] | loop.Outcome[VolumeState], Array]:
-    """Return how the run went, and the covariance that it found."""
     if method == "newton":
         volume = VolumeProgram.of(bounds)
         sharpened = loop.run(start_volume(volume), partial(sharpen_volume, volume), limits)
@@ -506,7 +494,6 @@ def _ascend(
 
 
 def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
-    """Return the dual weights of an earlier solution, if one was given."""
     if start is None:
         return None
     if problem.criterion == "volume":

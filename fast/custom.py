@@ -30,7 +30,6 @@ class Best:
 
     @property
     def gap(self) -> float:
-        """Relative gap between the two."""
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
     def take(self, problem: Problem, proposal: object, some_dual: Callable[[], object]) -> None:

@@ -188,7 +188,6 @@ def eigen_weights(
 
 
 def _weigh(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
-    """Weigh the queries; warn where ``newton`` did not reach the tolerance."""
     if method == "newton":
         return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
     message = f"{method} stops at the best weights of its parts."
@@ -236,7 +235,6 @@ def _finder(method: str, group_size: int | None, share: float) -> weighting.Find
 def _by_groups(
     size: int | None, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
 ) -> weighting.Found:
-    """Weigh the queries of each group, then the groups."""
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
     parts = [weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups]

@@ -135,7 +135,6 @@ class ReuseEquations:
         return cls(tuple(parts), here.diagonal, products)
 
     def split(self, unknowns: Array) -> tuple[Array, list[Array]]:
-        """Return y and each Y."""
         sizes = [len(part.release) for part in self.parts]
         single, *doubles = np.split(unknowns, len(self.products) + np.cumsum([0, *(size**2 for size in sizes[:-1])]))
         return single, [double.reshape(size, size) for double, size in zip(doubles, sizes, strict=True)]
@@ -155,7 +154,6 @@ class ReuseEquations:
         return unknowns, np.asarray(np.linalg.solve(normals @ normals.T, normals @ residual))
 
     def _times(self, unknowns: Array) -> Array:
-        """Return the matrix of the equations times the unknowns."""
         single, doubles = self.split(unknowns)
         total, matrices = single.copy(), []
         for part, double in zip(self.parts, doubles, strict=True):
@@ -277,7 +275,6 @@ class ReuseProgram:
 
     @property
     def released(self) -> int:
-        """Number of rows of the release that have matrices of weights."""
         return sum(len(part.release) for part in self.parts)
 
     def at(self, weights: Array, factors: Sequence[Array]) -> OrbitSpectrum:
@@ -429,7 +426,6 @@ def _evaluate(
     before: int,
     smoothing: float = 0.0,
 ) -> ReuseState:
-    """Evaluate both sides of the gap; a smoothed covariance replaces the plain one where it is better."""
     objective = _objective(program, point)
     if smoothing:
         smooth = point.smoothed(smoothing)
@@ -508,7 +504,6 @@ def _step_limit(change: Array, matrices: list[Array]) -> float:
 
 
 def _grown(reach: float, matrices: list[Array]) -> list[Array]:
-    """Return the factors of ``I + reach · matrix``."""
     sums = (np.eye(len(matrix)) + reach * matrix for matrix in matrices)
     return [scipy.linalg.cholesky(matrix, lower=True) if matrix.size else matrix for matrix in sums]
 
@@ -580,7 +575,6 @@ def _first_certified(problem: ReuseFitness, points: Iterable[Any], dual: ReuseDu
 
 
 def _on_rows(problem: ReuseFitness) -> ReuseReduction:
-    """Reduce a problem on a matrix to its one part."""
     together, count, size = problem.rows.together, len(problem.targets), len(problem.release)
     reduction = Reduction.of(problem.geometry, together.targets)
     released = reduction.queries >= count
@@ -594,11 +588,12 @@ def _on_rows(problem: ReuseFitness) -> ReuseReduction:
         queries[reduction.queries[~released]] = weights[neighbours:]
         matrix[np.ix_(kept, kept)] = matrices[0]
         total = queries.sum() + np.trace(matrix)
-        first = reduction.spread_neighbours(weights[:neighbours])
+        first = reduction.spread(weights[:neighbours])[0]
         return ReuseDual(first, queries / total / problem.targets, matrix / total)
 
     def dual_by_row(weights: Array) -> ReuseDual:
-        first, last = reduction.spread(weights, together.targets)
+        first, last = reduction.spread(weights)
+        last = last / together.targets
         return ReuseDual(first, last[:count], np.diag(last[count:]))
 
     row_by_row = ascent.ReducedProblem(problem, reduction, dual_by_row, lambda known: None)
@@ -635,7 +630,7 @@ class BlockReuse:
         )
         ones = np.ones(len(extended.tables) - len(targets))
         reduction = BlockReduction.of(extended, np.concatenate([1 / np.sqrt(targets), ones]))
-        neighbours, program = len(reduction.cells), reduction.program
+        neighbours, program = len(reduction.neighbours), reduction.program
         rows = [part.groups[part.program.sizes[0] :] - neighbours for part in program.parts]
         in_matrices = np.zeros(program.queries, dtype=bool)
         for block_rows in rows:
@@ -648,8 +643,7 @@ class BlockReuse:
         return len(self.targets) + self.levels + np.cumsum([0, *(turn.shape[1] for turn in self.turns)])
 
     def program(self) -> ReuseProgram:
-        """Return the problem's parts, with numbers for the weights that are single."""
-        reduced, neighbours, parts = self.reduction.program, len(self.reduction.cells), []
+        reduced, neighbours, parts = self.reduction.program, len(self.reduction.neighbours), []
         place = np.cumsum(~self.in_matrices) - 1 + neighbours
         for part, block_rows in zip(reduced.parts, self.rows, strict=True):
             matrix, cells = self.in_matrices[block_rows], part.groups[: part.program.sizes[0]]
@@ -662,9 +656,9 @@ class BlockReuse:
 
     def dual(self, weights: Array, of_blocks: list[Array]) -> ReuseDual:
         """Return the problem's weights from single ones and those of each part's rows of the release."""
-        reduction, neighbours = self.reduction, len(self.reduction.cells)
+        reduction, neighbours = self.reduction, len(self.reduction.neighbours)
         first, shares = np.zeros(reduction.shape[0]), np.zeros(reduction.shape[1])
-        first[reduction.cells] = weights[:neighbours]
+        first[reduction.neighbours] = weights[:neighbours]
         shares[reduction.queries[~self.in_matrices]] = weights[neighbours:]
         matrices, starts = self._diagonals(shares), self.starts
         for block_rows, matrix in zip(self.rows, of_blocks, strict=True):

@@ -49,27 +49,22 @@ class SineProgram:
 
     @property
     def cells(self) -> int:
-        """Number of cells, and of sines."""
         return len(self.geometry.design)
 
     @property
     def half(self) -> int:
-        """Number of pairs of mirrored cells, one in the middle by itself."""
         return (self.cells + 1) // 2
 
     @property
     def costs(self) -> Array:
-        """Costs of the pairs of sines (h,)."""
         return np.asarray(self.folded(self.geometry.roots) ** 2)
 
     def folded(self, values: Array) -> Array:
-        """Return the sums over pairs (h,)."""
         first, last = values[: self.half].copy(), values[::-1][: self.half]
         first[: self.cells - self.half] += last[: self.cells - self.half]
         return first
 
     def unfolded(self, values: Array) -> Array:
-        """Return the values of pairs for both of each (d,)."""
         return np.concatenate([values, values[: self.cells - self.half][::-1]])
 
     def hats(self, knots: Index) -> Array:
@@ -97,13 +92,6 @@ class SinePoint:
     objective: float
     lower_bound: float
     steps: int
-
-
-def best_sines(geometry: SineDesign, limits: loop.Limits) -> loop.Outcome[SinePoint]:
-    """Move knots together until the gap is small enough."""
-    program = SineProgram(geometry, limits)
-    knots = np.unique(np.linspace(0, program.half - 1, FIRST_KNOTS).round().astype(np.intp))
-    return loop.run(_solve(program, knots, 0), partial(_step, program), limits)
 
 
 def _step(program: SineProgram, point: SinePoint) -> SinePoint:
@@ -205,9 +193,11 @@ def _by_matrix(problem: QueryWeighting, find: Finder, limits: loop.Limits) -> Fo
 
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> Found:
-    """Find weights of sines for all ranges."""
+    """Move knots together until the gap is small enough."""
     with np.errstate(all="ignore"):
-        outcome = best_sines(problem.geometry, limits)  # type: ignore[arg-type]
+        program = SineProgram(problem.geometry, limits)  # type: ignore[arg-type]
+        knots = np.unique(np.linspace(0, program.half - 1, FIRST_KNOTS).round().astype(np.intp))
+        outcome = loop.run(_solve(program, knots, 0), partial(_step, program), limits)
     return Found(
         outcome.best_primal.answer, outcome.best_dual.dual, outcome.reason, outcome.iterations, outcome.history
     )

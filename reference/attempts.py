@@ -55,7 +55,6 @@ class BackendRequest:
         time_limit: float | None,
         options: dict[str, Any],
     ) -> BackendRequest:
-        """Check the request; the time counts from here."""
         name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         deadline = Deadline.of(time_limit)
@@ -121,7 +120,6 @@ class Formulations:
     """By the name of a formulation whose constraints are not those of `formula`, a form as in `formulas.programs`."""
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
-        """State the problem over its own arrays; see `dualmech.reference.formulate`."""
         return self.write(problem, self.formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
@@ -135,7 +133,6 @@ class Formulations:
         orbits: object = None,
         **options: object,
     ) -> Solution:
-        """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.scale is not None
         name = self.formulation_name(problem, formulation)
         settings = self._with_orbits({} if orbits is None else {"orbits": orbits})
@@ -165,7 +162,8 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
     """
     name, tol, options, steps = request.backend, request.tol, request.options, scaled.steps
     if steps is None:
-        steps = _accuracies(tol, fixed=not backends.accuracy(name, tol).keys() - options.keys())
+        fixed = not backends.accuracy(name, tol).keys() - options.keys()  # by the user, or by the backend
+        steps = [(accuracy * tol, "") for accuracy in (ACCURACIES[:1] if fixed else ACCURACIES)]
     answers: list[Solution] = []
     for accuracy, note in steps:
         if answers and request.deadline.passed:
@@ -273,9 +271,3 @@ def multipliers(program: cp.Problem, name: str) -> Array:
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")
     return np.concatenate([np.ravel(np.asarray(value, dtype=np.float64)) for value in values])
-
-
-def _accuracies(tol: float, fixed: bool) -> Iterator[Step]:
-    """Ask for more accuracy each time, once only where the user or the backend has fixed it."""
-    for accuracy in ACCURACIES[:1] if fixed else ACCURACIES:
-        yield accuracy * tol, ""

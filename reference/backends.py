@@ -165,7 +165,8 @@ def run(
         for warning in ("Solution may be inaccurate", *SDPA_OWN_CHECKS):
             warnings.filterwarnings("ignore", message=warning)
         try:
-            _forget_options(backend)
+            if backend == "CVXOPT":  # it keeps the options of an earlier run, and CVXPY leaves them after a failure
+                import_module("cvxopt.solvers").options.clear()
             tolerances = {} if tol is None else accuracy(backend, tol)
             threads = {THREADS[backend]: threads_in_force()} if backend in THREADS else {}
             settings = {**tolerances, **threads, **_limit(program, backend, deadline), **(options or {})}
@@ -189,12 +190,6 @@ def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, f
     check_time_limit(backend)
     program.get_problem_data(backend)
     return {TIME_LIMITS[backend]: max(deadline.left or 0.0, SHORTEST)}
-
-
-def _forget_options(backend: str) -> None:
-    """Reset the options of an earlier run: CVXOPT keeps them in a module, and CVXPY leaves them after a failure."""
-    if backend == "CVXOPT":
-        import_module("cvxopt.solvers").options.clear()
 
 
 def check_time_limit(backend: str) -> None:

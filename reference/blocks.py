@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -20,9 +21,8 @@ from dualmech import linalg
 from dualmech.errors import BackendError
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
-from dualmech.geometry.weights import FitnessDual, VarianceDual
-from dualmech.problems.base import AnyProblem
-from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.base import AnyProblem, dual_of
+from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, fitness
 from dualmech.reference.attempts import label
@@ -44,7 +44,7 @@ def least(aim: fitness.Aim, stated: BlockArrays, formulation: str) -> cp.Problem
     --------
     >>> import dualmech as dm
     >>> problem = dm.FitnessForUse(dm.workloads.marginals((2, 3), 1), targets=1.0, geometry="blocks")
-    >>> aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
+    >>> aim = fitness.accuracy_first(problem.row_targets)
     >>> program = least(aim, BlockArrays.of(problem.geometry), "schur")
     >>> _, tau = program.solve(solver="CLARABEL"), program.var_dict["tau"].value
     >>> privacy, accuracy = [constraint.dual_value for constraint in program.constraints]
@@ -112,7 +112,6 @@ class BlockArrays:
 
     @classmethod
     def of(cls, blocks: Blocks) -> BlockArrays:
-        """Take the arrays of a problem, without directions that no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
@@ -158,11 +157,8 @@ class BlockUnits:
 
     @classmethod
     def of(cls, problem: FitnessForUse | TotalVariance) -> BlockUnits:
-        """Return a problem's units, its rows over √targets or times √weights."""
-        blocks = problem.geometry
-        if isinstance(problem, TotalVariance):
-            return cls.balanced(problem, blocks, np.sqrt(blocks.orbit_weights(problem.weights)))
-        return cls.balanced(problem, blocks, 1 / np.sqrt(problem.targets[blocks.tables]))
+        rows = np.sqrt(problem.row_weights) if problem.sums_variances else 1 / np.sqrt(problem.row_targets)
+        return cls.balanced(problem, problem.geometry, rows)
 
     @classmethod
     def balanced(cls, problem: AnyProblem, blocks: Blocks, rows: Array) -> BlockUnits:
@@ -184,12 +180,10 @@ class BlockUnits:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of orbits of neighbours and of queries, and of all coordinates."""
         return self.stated.R.shape[0], self.stated.N.shape[0], self.problem.geometry.coordinates
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in scaled units."""
         return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
     def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
@@ -234,12 +228,10 @@ class BlockUnits:
         ]
         return BlockPoint(spread, tuple(raised))
 
-    def dual(self, privacy: Array, accuracy: Array | None = None) -> FitnessDual | VarianceDual:
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
         """Return multipliers as weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
-        if accuracy is None:
-            return VarianceDual(shares(privacy))
-        targets = self.problem.targets[self.problem.geometry.tables]
-        return FitnessDual(shares(privacy), shares(accuracy) / targets)
+        query_shares = np.zeros(len(self.ones)) if accuracy is None else shares(accuracy)
+        return dual_of(self.problem, shares(privacy), query_shares)
 
 
 def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array) -> Array:
@@ -251,7 +243,6 @@ def _balance(moves: Array, queries: Array, selection: sp.csr_array, rows: Array)
 
 
 def _sums(stated: BlockArrays) -> tuple[Array, Array]:
-    """Return costs and variances of levels of 1 and identities."""
     costs, seen = np.asarray(stated.R.sum(axis=1)).ravel(), np.asarray(stated.N.sum(axis=1)).ravel()
     for M, V, C, Q in zip(stated.M, stated.V, stated.C, stated.Q, strict=True):
         costs, seen = costs + C @ (M**2).sum(axis=0), seen + Q @ (V**2).sum(axis=1)
@@ -259,7 +250,6 @@ def _sums(stated: BlockArrays) -> tuple[Array, Array]:
 
 
 def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
-    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
     return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))
 
 
@@ -269,14 +259,12 @@ FORMULATION_NAMES = ("schur", "matrix_frac")
 def _write(problem: AnyProblem, name: str) -> cp.Problem:
     stated = BlockArrays.of(problem.geometry)
     if isinstance(problem, TotalVariance):
-        return least_total(stated, problem.geometry.orbit_weights(problem.weights), name)
-    limits = problem.targets[problem.geometry.tables]
-    if isinstance(problem, PrivacyFirst):
-        return least(fitness.privacy_first(limits, problem.cost), stated, name)
+        return least_total(stated, problem.row_weights, name)
+    limits = problem.row_targets
     if name == "dual":
         reach = np.asarray(stated.R.sum(axis=0))
         return best_bound(stated.N.multiply(1 / limits[:, None]).multiply(reach).tocsr())
-    return least(fitness.accuracy_first(limits), stated, name)
+    return least(fitness.aim_of(problem, limits), stated, name)
 
 
 def _scaled_program(

@@ -20,7 +20,7 @@ from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
 from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
-from dualmech.problems.common import CommonDual, CommonMechanism
+from dualmech.problems.common import TRIVIAL, CommonDual, CommonMechanism
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends
 from dualmech.reference.attempts import label
@@ -31,8 +31,6 @@ from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
-
-TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 
 def primal(bounds: Array) -> cp.Problem:
@@ -270,7 +268,6 @@ class _CommonUnits:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of entries of all multipliers, and of rows of Σ."""
         return self.bounds.size, self.bounds.shape[1]
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:

@@ -7,7 +7,8 @@ cone ``‖z‖ ≤ t`` the arrow ``[[t, z'], [z, t I]] ⪰ 0``. Entries are thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,14 +144,10 @@ def _blocks(matrix: sp.csr_array, offset: Array, dims: Any) -> tuple[tuple[int, 
         begin += size
     for size in dims.psd:
         sizes.append(size)
-        for row, column in _upper(size):
+        for row, column in itertools.combinations_with_replacement(range(size), 2):
             put(begin + column * size + row, [(row + 1, column + 1)])
         begin += size**2
     return tuple(sizes), entries
-
-
-def _upper(size: int) -> Iterator[tuple[int, int]]:
-    yield from ((row, column) for row in range(size) for column in range(row, size))
 
 
 def program_of(objective: Array, blocks: tuple[int, ...], entries: Iterable[Entry]) -> cp.Problem:

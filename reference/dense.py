@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,8 @@ import scipy.sparse as sp
 
 from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import Orbits, averages
-from dualmech.problems.fitness import FitnessDual, FitnessForUse, PrivacyFirst
-from dualmech.problems.variance import TotalVariance, VarianceDual
+from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
+from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, backends, fitness, variance
 from dualmech.reference.scaling import Scaled, inverse
 from dualmech.validate import Array
@@ -39,12 +38,7 @@ def _state(
     means: Means | None = None,
 ) -> tuple[fitness.Aim, cp.Problem]:
     moves, queries, targets = arrays
-    if formulation == "sum":
-        aim = fitness.sum_of_both(targets)
-    elif isinstance(problem, PrivacyFirst):
-        aim = fitness.privacy_first(targets, cost)
-    else:
-        aim = fitness.accuracy_first(targets)
+    aim = fitness.sum_of_both(targets) if formulation == "sum" else fitness.aim_of(problem, targets, cost)
     extra: tuple[Any, ...] = (sharpness,) if formulation == "logdet" else () if means is None else (means,)
     return aim, fitness.PROGRAMS[formulation](aim, moves, queries, *extra)
 
@@ -66,6 +60,8 @@ def _scaled_program(
     means = _means(problem, orbits, formulation, scaled.kept_moves, scaled.kept_queries)
     arrays = scaled.moves, scaled.queries, np.ones(scaled.sizes[1])
     aim, program = _state(problem, formulation, arrays, 1.0, means=means)
+    unit = scaled.objective_unit
+    path = attempts.central_path(program, request.tol, sum(scaled.sizes), "(s + m + k)/t", unit=unit)
     return attempts.ScaledProgram(
         program,
         scaled,
@@ -73,7 +69,7 @@ def _scaled_program(
         dual=scaled.dual if means is None else partial(_spread_dual, scaled, means),
         constraints=("privacy", "accuracy"),
         optimum=lambda _: aim.optimum,
-        steps=_central_path(program, scaled, request.tol) if formulation == "logdet" else None,
+        steps=path if formulation == "logdet" else None,
     )
 
 
@@ -92,20 +88,16 @@ def _means(
     return averages(symmetry.neighbours[neighbours]), averages(symmetry.queries[queries])
 
 
-def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> FitnessDual:
+def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> Any:
     """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
     pairs = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
 
 
-def _central_path(program: cp.Problem, scaled: Scaled, tol: float) -> Iterator[attempts.Step]:
-    return attempts.central_path(program, tol, sum(scaled.sizes), "(s + m + k)/t", unit=scaled.objective_unit)
-
-
 def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
     chosen = attempts.sharpness_of(formulation, sharpness)
-    geometry, weights = problem.geometry, problem.weights[problem.asked]
-    moves, queries = geometry.moves, geometry.representation * np.sqrt(weights)[:, None]
+    geometry = problem.geometry
+    moves, queries = geometry.moves, geometry.representation * np.sqrt(problem.row_weights)[:, None]
     if len(geometry.unmoved):
         # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
         moved = scipy.linalg.null_space(geometry.unmoved)
@@ -116,7 +108,7 @@ def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: floa
 def _scaled_variance_program(
     problem: TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
-    scaled = Scaled.of_sum(problem)
+    scaled = Scaled.of(problem)
     program = variance.state(formulation, scaled.moves, scaled.queries)
     size, moves = scaled.moves.shape
     path = attempts.central_path(
@@ -126,7 +118,7 @@ def _scaled_variance_program(
         program,
         scaled,
         covariance=lambda: inverse(program.var_dict["X"].value),
-        dual=lambda privacy: VarianceDual(scaled.neighbour_weights(privacy)),
+        dual=scaled.dual,
         constraints=("privacy",),
         optimum=lambda value: attempts.trace_of(program, "Y") if formulation == "logdet" else value,
         steps=path if formulation == "logdet" else None,

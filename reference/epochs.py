@@ -21,8 +21,7 @@ import numpy.typing as npt
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.apart import as_signs, persons_apart, walks_of_persons
 from dualmech.geometry.epochs import Epochs, sign_rows
-from dualmech.geometry.weights import FitnessDual, VarianceDual
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
 from dualmech.reference import attempts, backends, fitness
@@ -83,7 +82,6 @@ def least_total(basis: Array, queries: Array, phases: list[Index], parts: str = 
 
 
 def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
-    """Return the inequalities by which no phase costs more than a limit."""
     bounds = []
     for number, steps in enumerate(phases):
         block = costs[np.ix_(steps, steps)]
@@ -120,31 +118,25 @@ class PhaseUnits:
 
     @cached_property
     def scaled(self) -> Scaled:
-        """The units for one record."""
-        alone = self.problem.for_one_record()
-        return Scaled.of_sum(alone) if isinstance(alone, TotalVariance) else Scaled.of(alone)
+        return Scaled.of(self.problem.for_one_record())
 
     @property
     def moves(self) -> Array:
-        """The basis in these units, a column for each step (r, n)."""
         whole = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
         whole[:, self.scaled.kept_moves] = self.scaled.moves
         return whole
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of multipliers of phases and of queries, and the rank."""
         return sum(self.counts), len(self.scaled.queries), len(self.scaled.moves)
 
     @property
     def counts(self) -> list[int]:
-        """Numbers of multipliers of each phase."""
         signs = self.problem.geometry.neighbours.parts == "signs"
         return [2 ** (len(steps) - 1) if signs else len(steps) ** 2 for steps in steps_of(self.problem)]
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in these units."""
         return self.scaled.unit
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
@@ -157,7 +149,6 @@ class PhaseUnits:
         return np.asarray(self.problem.feasible((lifted + lifted.T) / 2))
 
     def weights(self, multipliers: Array) -> Array:
-        """Return multipliers of phases, or persons, as dual weights."""
         geometry: Epochs = self.problem.geometry
         rule, persons = geometry.neighbours, steps_of(self.problem)
         matrices = []
@@ -177,25 +168,26 @@ class PhaseUnits:
         blocks = np.array([np.pad(matrix, (0, times - len(matrix))) for matrix in matrices])
         return (as_signs(blocks) if rule.parts == "signs" else blocks) / masses
 
-    def fitness_dual(self, phases: Array, accuracy: Array) -> FitnessDual:
-        """Return multipliers as dual weights."""
-        queries = np.zeros(len(self.problem.targets))
-        kept = self.scaled.kept_queries
-        queries[kept] = shares(accuracy) / self.problem.targets[kept]
-        return FitnessDual(self.weights(phases), queries)
+    def dual(self, phases: Array, accuracy: Array | None = None) -> Any:
+        query_shares = np.zeros(len(self.problem.row_targets))
+        if accuracy is not None:
+            query_shares[self.scaled.kept_queries] = shares(accuracy)
+        return dual_of(self.problem, self.weights(phases), query_shares)
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
     _refuse_others(problem)
     dense = problem.geometry.steps
     if isinstance(problem, TotalVariance):
-        rows = dense.representation * np.sqrt(problem.asked_weights)[:, None]
+        rows = dense.representation * np.sqrt(problem.row_weights)[:, None]
         return least_total(dense.basis, rows, steps_of(problem), problem.geometry.neighbours.parts)
-    if isinstance(problem, PrivacyFirst):
-        aim = fitness.privacy_first(problem.targets, problem.cost)
-    else:
-        aim = fitness.accuracy_first(problem.targets)
-    return least(aim, dense.basis, dense.representation, steps_of(problem), problem.geometry.neighbours.parts)
+    return least(
+        fitness.aim_of(problem, problem.targets),
+        dense.basis,
+        dense.representation,
+        steps_of(problem),
+        problem.geometry.neighbours.parts,
+    )
 
 
 def _scaled_program(
@@ -203,24 +195,17 @@ def _scaled_program(
 ) -> attempts.ScaledProgram:
     _refuse_others(problem)
     units, parts = PhaseUnits(problem), problem.geometry.neighbours.parts
+    phases, queries = steps_of(problem), units.scaled.queries
     if isinstance(problem, TotalVariance):
-        program = least_total(units.moves, units.scaled.queries, steps_of(problem), parts)
+        program = least_total(units.moves, queries, phases, parts)
         return attempts.ScaledProgram(
-            program,
-            units,
-            covariance=lambda: inverse(program.var_dict["X"].value),
-            dual=lambda phases: VarianceDual(units.weights(phases)),
-            constraints=("phases",),
+            program, units, lambda: inverse(program.var_dict["X"].value), units.dual, constraints=("phases",)
         )
-    aim = fitness.accuracy_first(np.ones(len(units.scaled.queries)))
-    program = least(aim, units.moves, units.scaled.queries, steps_of(problem), parts)
+    aim = fitness.accuracy_first(np.ones(len(queries)))
+    program = least(aim, units.moves, queries, phases, parts)
+    constraints, sigma = ("phases", "accuracy"), program.var_dict["Sigma"]
     return attempts.ScaledProgram(
-        program,
-        units,
-        covariance=lambda: program.var_dict["Sigma"].value,
-        dual=units.fitness_dual,
-        constraints=("phases", "accuracy"),
-        optimum=lambda _: aim.optimum,
+        program, units, lambda: sigma.value, units.dual, constraints, optimum=lambda _: aim.optimum
     )
 
 

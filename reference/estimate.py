@@ -68,12 +68,10 @@ class _EstimateUnits:
 
     @property
     def objective_unit(self) -> float:
-        """The squared distance that is called 1."""
         return self.answer**2
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of cells."""
         return (self.problem.workload.shape[1],)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
@@ -97,10 +95,6 @@ class _EstimateUnits:
         return max(candidates, key=lambda candidate: problem.certify(data, candidate).lower_bound)
 
 
-def _write(problem: NonnegativeEstimate, formulation: str) -> cp.Problem:
-    return quadratic(problem.workload.matrix, problem.answers, problem.total)
-
-
 def _scaled_program(
     problem: NonnegativeEstimate, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
@@ -118,7 +112,12 @@ def _scaled_program(
     )
 
 
-FORMULATIONS = attempts.Formulations(lambda _: {"qp": CONES}, _write, _scaled_program, formulas.estimate)
+FORMULATIONS = attempts.Formulations(
+    lambda _: {"qp": CONES},
+    lambda problem, _: quadratic(problem.workload.matrix, problem.answers, problem.total),
+    _scaled_program,
+    formulas.estimate,
+)
 
 
 def quadratic_projection(
@@ -164,7 +163,6 @@ class _ProjectionUnits:
 
     @classmethod
     def of(cls, problem: LocalProjection) -> _ProjectionUnits:
-        """Scale by the number of outputs."""
         count = len(problem.matrix)
         close = problem.feasible(problem.matrix)
         unit = problem.scale + float(np.square(close - problem.matrix).sum()) / 2
@@ -172,7 +170,6 @@ class _ProjectionUnits:
 
     @property
     def weight(self) -> float:
-        """The factor on the squared distance."""
         return 1 / (self.objective_unit * len(self.matrix) ** 2)
 
     @property
@@ -197,10 +194,6 @@ def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDua
     return ProjectionDual(-unit * columns, unit * (least - most))
 
 
-def _projection_write(problem: LocalProjection, formulation: str) -> cp.Problem:
-    return quadratic_projection(problem.matrix, problem.growth, problem.floor)
-
-
 def _scaled_projection_program(
     problem: LocalProjection, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
@@ -212,7 +205,10 @@ def _scaled_projection_program(
 
 
 PROJECTION_FORMULATIONS = attempts.Formulations(
-    lambda _: {"qp": CONES}, _projection_write, _scaled_projection_program, formulas.projection
+    lambda _: {"qp": CONES},
+    lambda problem, _: quadratic_projection(problem.matrix, problem.growth, problem.floor),
+    _scaled_projection_program,
+    formulas.projection,
 )
 
 

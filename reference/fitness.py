@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import cvxpy as cp
 import scipy.sparse as sp
 
+from dualmech.problems.base import AnyProblem
+from dualmech.problems.fitness import PrivacyFirst
 from dualmech.reference.attempts import label
 from dualmech.validate import Array
 
@@ -98,6 +100,13 @@ def sum_of_both(targets: Array) -> Aim:
     """
     alpha, kappa = cp.Variable(name="alpha"), cp.Variable(name="kappa")
     return Aim(alpha + kappa, alpha, kappa * cp.Constant(targets, name="c"))
+
+
+def aim_of(problem: AnyProblem, targets: Array, cost: float | None = None) -> Aim:
+    """Return the aim of a problem in given units: of `PrivacyFirst` with its cost, or another one."""
+    if isinstance(problem, PrivacyFirst):
+        return privacy_first(targets, problem.cost if cost is None else cost)
+    return accuracy_first(targets)
 
 
 def matrix_frac(aim: Aim, moves: Array, queries: Array) -> cp.Problem:

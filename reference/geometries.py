@@ -109,7 +109,7 @@ def solve_streams(problem: AnyProblem, *, tol: float | None = None, **options: A
     """
     sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
     answer = solve(problem.on_geometry("dense"), tol=sharp, **options)
-    fixed = isinstance(problem, TotalVariance)
+    fixed = problem.sums_variances
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
     point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
     sharpened = retold(answer, tol=answer.tol / SHARPER)
@@ -154,9 +154,7 @@ def formula(problem: AnyProblem) -> Formula:
     """Return the problem in formulas, its geometry's own if that has some."""
     if problem.geometry.name in ON_GEOMETRY:
         return ON_GEOMETRY[problem.geometry.name](problem)
-    if isinstance(problem, TotalVariance):
-        return noise.variance(problem)
-    return noise.privacy_first(problem) if isinstance(problem, PrivacyFirst) else noise.fitness(problem)
+    return noise.variance(problem) if isinstance(problem, TotalVariance) else noise.fitness(problem)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:

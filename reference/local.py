@@ -159,12 +159,10 @@ class StrategyUnits:
 
     @property
     def share(self) -> Array:
-        """The prior times the number of user types."""
         return np.asarray(self.problem.user_types * self.problem.prior)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of weights, and in the worst case of probabilities after them."""
         users = self.problem.user_types if self.problem.criterion == "worst" else 0
         return (len(self.patterns) + users,)
 
@@ -212,7 +210,6 @@ class StrategyUnits:
         return LocalDual(inner + np.outer(share, self.centre), raised, prior)
 
     def empty_dual(self) -> LocalDual:
-        """Return the point before there is an answer."""
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
 
 

@@ -21,7 +21,6 @@ from dualmech.progress import Status
 from dualmech.reference import attempts, backends, blocks, fitness
 from dualmech.reference.blocks import BlockArrays, BlockUnits
 from dualmech.reference.formulas import ON_GEOMETRY, noise
-from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import Scaled
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
@@ -168,11 +167,12 @@ def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attemp
     )
 
 
-def _formula(problem: ReuseFitness) -> Formula:
-    return ON_GEOMETRY.get(problem.geometry.name, noise.reuse)(problem)
-
-
-FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program, _formula)
+FORMULATIONS = attempts.Formulations(
+    lambda _: {"schur": backends.SEMIDEFINITE},
+    _write,
+    _scaled_program,
+    lambda problem: ON_GEOMETRY.get(problem.geometry.name, noise.reuse)(problem),
+)
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:

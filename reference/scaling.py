@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,8 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.errors import BackendError
-from dualmech.geometry.weights import FitnessDual
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.problems.variance import TotalVariance
 from dualmech.validate import Array
 
 SMALLEST = 1e-13  # least eigenvalue of a covariance in scaled units, relative to the largest
@@ -38,25 +36,14 @@ class Scaled:
 
     @classmethod
     def of(cls, problem: AnyProblem) -> Scaled:
-        """Balance a problem with targets; in scaled units the identity has a largest cost and variance of 1."""
-        return cls._balanced(problem, problem.targets, np.max)
-
-    @classmethod
-    def of_sum(cls, problem: TotalVariance) -> Scaled:
-        """Balance a problem with weights; in scaled units the identity has the total variance r and cost 1."""
-        rank = problem.geometry.rank - len(problem.geometry.unmoved)
-        targets = 1 / problem.weights[problem.asked]
-        return cls._balanced(problem, targets, lambda variances: variances.sum() / rank)
-
-    @classmethod
-    def _balanced(cls, problem: AnyProblem, targets: Array, summary: Callable[[Array], np.floating]) -> Scaled:
         """Balance the problem by the singular values of ``diag(c)^(-1/2) W U = X S Y'``.
 
         With ``queries = X S^(1/2)`` and ``moves = S^(1/2) Y'`` the identity is the best covariance for the
         mean of all costs and the mean of all variances: Σ = I is where ``S − Σ⁻¹ S Σ⁻¹``, the gradient of
         ``tr(S Σ⁻¹) + tr(S Σ)``, vanishes. The maxima do not move the optimum far from there.
+        In scaled units the identity costs 1, and has the largest variance 1, or for given weights the total variance r.
         """
-        geometry = problem.geometry
+        geometry, targets = problem.geometry, problem.row_targets
         kept_queries = np.setdiff1d(np.arange(len(targets)), geometry.free_queries)
         kept_moves = np.flatnonzero(np.abs(geometry.moves).max(axis=0))
         root = np.sqrt(targets[kept_queries])[:, None]
@@ -68,7 +55,8 @@ class Scaled:
         lift = (moves @ right[:size].T) / np.sqrt(values)
         # The factors are taken from the problem's own arrays: small singular vectors are not accurate enough.
         inner_moves, inner_queries = _solve(lift, moves), geometry.representation[kept_queries] @ lift / root
-        variance = float(summary(np.einsum("jk,jk->j", inner_queries, inner_queries)))
+        variances = np.einsum("jk,jk->j", inner_queries, inner_queries)
+        variance = float(variances.sum() / size if problem.sums_variances else variances.max())
         unit = variance * float(np.einsum("ki,ki->i", inner_moves, inner_moves).max())
         return cls(
             problem,
@@ -82,7 +70,6 @@ class Scaled:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of neighbours and queries kept, and the rank."""
         return self.moves.shape[1], len(self.queries), len(self.moves)
 
     @property
@@ -111,15 +98,15 @@ class Scaled:
         lifted[still], lifted[:, still] = 0.0, 0.0
         return self.problem.feasible((lifted + lifted.T) / 2)
 
-    def dual(self, privacy: Array, accuracy: Array) -> FitnessDual:
-        """Return multipliers as weights λ (s,) with ``Σ λ_i = 1`` and μ (m,) with ``Σ μ_j c_j = 1``.
+    def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
+        """Return multipliers as weights λ (s,) with ``Σ λ_i = 1``, and μ (m,) with ``Σ μ_j c_j = 1`` for targets.
 
         Raises `BackendError` where multipliers are missing, not finite, or none is positive.
         """
-        targets = self.problem.targets
-        query_weights = np.zeros(len(targets))
-        query_weights[self.kept_queries] = shares(accuracy) / targets[self.kept_queries]
-        return FitnessDual(self.neighbour_weights(privacy), query_weights)
+        query_shares = np.zeros(len(self.problem.row_targets))
+        if accuracy is not None:
+            query_shares[self.kept_queries] = shares(accuracy)
+        return dual_of(self.problem, self.neighbour_weights(privacy), query_shares)
 
     def neighbour_weights(self, privacy: Array) -> Array:
         """Return multipliers as weights λ (s,) with ``Σ λ_i = 1``; `BackendError` where they are none."""

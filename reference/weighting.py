@@ -119,7 +119,6 @@ class _WeightingUnits:
 
     @classmethod
     def of(cls, problem: QueryWeighting) -> _WeightingUnits:
-        """Scale by the optimum for equal multipliers."""
         queries = problem.geometry.weighed
         neighbours = np.flatnonzero(problem.sensitivities[queries].any(axis=0))
         costs, rows = problem.costs[queries], problem.sensitivities[np.ix_(queries, neighbours)]
@@ -131,7 +130,6 @@ class _WeightingUnits:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Numbers of neighbours and of design queries kept."""
         return len(self.neighbours), len(self.queries)
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:

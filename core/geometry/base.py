@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import GeometryError, InvalidInputError
+from dualmech.geometry.weights import shares
 from dualmech.geometry.words import Ranked, ranked
 from dualmech.neighbours import Relation
 from dualmech.validate import Array, Matrix
@@ -116,7 +117,8 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         """Return the words for neighbours of `Forms.worst_neighbours`."""
 
     def prices(self, query_weights: Mu, targets: Numbers) -> Array:
-        """Return each item's share of ``Σ μ_j c_j``."""
+        """Return each item's share of ``Σ μ_j c_j``, here of arrays with a number for each item."""
+        return shares(np.asarray(query_weights) * np.asarray(targets))
 
     def total_prices(self, neighbour_weights: Lambda, weights: Numbers) -> Array:
         """Return each item's share of the trace norm that `total_bound` squares."""

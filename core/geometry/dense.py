@@ -353,9 +353,6 @@ class Dense(Geometry[Array, Array, Array, Array]):
         """
         return trace_norm_bound(self, neighbour_weights, weights)
 
-    def prices(self, query_weights: Array, targets: Array) -> Array:
-        return shares(query_weights * targets)
-
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         """Return the diagonal of ``X s X' / Σ s`` (m,), with the s and X of ``diag(√w) W U diag(√λ)``."""
         if not valid_weights(neighbour_weights):

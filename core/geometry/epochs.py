@@ -173,9 +173,6 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p`` and its rounding, relative."""
         return self._trace_norm_bound(neighbour_weights, np.sqrt(weights))
 
-    def prices(self, query_weights: Array, targets: Array) -> Array:
-        return shares(query_weights * targets)
-
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         """Return the diagonal of ``X s X' / Σ s`` (m,), with the s and X of ``diag(√w) W Λ^½``."""
         scaled = self._scaled(neighbour_weights, np.sqrt(weights))

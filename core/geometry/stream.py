@@ -298,9 +298,6 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
     def neighbour_words(self, index: int) -> str:
         return f"neighbours in cell {index}"
 
-    def prices(self, query_weights: Array, targets: Array) -> Array:
-        return shares(query_weights * targets)
-
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
         """Return each sum's share of the trace norm (d,), the diagonal of ``T'^-½``."""
         if not valid_weights(neighbour_weights):

@@ -13,8 +13,9 @@ from dualmech import linalg, validate
 from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.display import Displayed, brief
 from dualmech.errors import InputTypeError, InvalidInputError
-from dualmech.geometry.base import KINDS, Geometry, Index
+from dualmech.geometry.base import KINDS, Geometry, Index, scale_to_limit
 from dualmech.geometry.moves import LARGEST_DENSE
+from dualmech.geometry.words import costs_over
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import Relation
 from dualmech.threads import blas_threads
@@ -189,6 +190,18 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
     workload: Workload
     geometry: Any  # a Geometry, of which a name says which one
     numbers: ClassVar[str]
+    sums_variances: ClassVar[bool] = False  # whether variances count by their given weights; else each has a target
+
+    @property
+    def row_targets(self) -> Array:
+        """The target of each query of the geometry, or on blocks of each orbit of queries; or 1 over its weight."""
+        targets: Array = getattr(self, self.numbers)
+        return targets[self.geometry.tables] if self.geometry.name == "blocks" else targets
+
+    @property
+    def row_weights(self) -> Array:
+        """The squared factor on each query of the geometry, or orbit: 1 over its target, or its weight."""
+        return 1 / self.row_targets
 
     @property
     def basis(self) -> Array:
@@ -248,6 +261,23 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
             f"a {type(self).__name__} must define cost_limit: the squared privacy cost to which noise is limited, or "
             f"None if its objective is that cost"
         )
+
+    def feasible(self, primal: object) -> Any:
+        """Return the noise scaled so that its squared privacy cost is `cost_limit`; noise of no cost as it is."""
+        limit: Any = self.cost_limit
+
+        def excess(noise: object) -> float:
+            forms = self.geometry.forms(noise)
+            return np.inf if forms is None else float(forms.cost / limit)
+
+        return scale_to_limit(self.geometry.point(primal), excess, -1, self.geometry.divide, FEASIBLE / 10)
+
+    def exceeded(self, primal: object) -> tuple[str, ...]:
+        """Say which neighbours cost more than `cost_limit`, the worst first."""
+        forms = self.geometry.forms(self.geometry.point(primal))
+        if forms is None or (limit := self.cost_limit) is None:
+            return ()
+        return costs_over(forms.worst_neighbours(), limit, self.geometry.neighbour_words)
 
     def mechanism(self, primal: object) -> Any:
         """Return the mechanism with this noise, or with slightly more if rounding would put it above `cost_limit`."""
@@ -381,8 +411,12 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         return type(self)(workload, numbers, geometry=geometry or "dense", **options)  # type: ignore[call-arg]
 
 
+def dual_of(problem: AnyProblem, neighbour_weights: object, shares: Array) -> Any:
+    """Return dual weights of weights on neighbours and each query's share ``μ_j c_j``, unused for given weights."""
+    return problem.dual_type(neighbour_weights, *([] if problem.sums_variances else [shares / problem.row_targets]))
+
+
 def _moves(problem: OnGeometry) -> object:
-    """Return the neighbours of a problem as a matrix where there is one, else by their rule."""
     rule = problem.neighbours
     small = problem.workload.shape[1] <= LARGEST_DENSE
     if not (isinstance(rule, Relation) and small) or rule.geometries:

@@ -139,7 +139,7 @@ def log_det(covariance: Array, rounding: float = 0.0) -> tuple[float, float] | N
     return -2 * float(logs.sum()), size * (apart + 4 * EPS * (1 + 2 * float(np.abs(logs).max())))
 
 
-def _inverse_root(covariance: Array, rounding: float = 0.0) -> tuple[Array, float] | None:
+def _inverse_root(covariance: Array, rounding: float) -> tuple[Array, float] | None:
     """Return T and a bound of ``‖(T' Σ T)⁻¹‖``, for every Σ that is within the rounding, relative to its norm.
 
     None where Σ is not proven positive definite.
@@ -241,6 +241,8 @@ def _excesses(bounds: Array, covariance: Array, roundings: Array) -> Iterator[fl
         hidden = float((EPS + rounding) * np.linalg.norm(bound) + EPS * np.linalg.norm(noise))
         yield linalg.extreme_eigenvalues(bound - noise, hidden)[1]
 
+
+TRIVIAL = "the row spaces meet in 0 alone: the common mechanism is trivial and releases nothing"
 
 LARGEST = 4096
 """Most queries that mechanisms may have in common, for the matrices in which they are compared."""
@@ -413,7 +415,6 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return Certificate.of(objective, lower_bound, violation, rounding + allowance + hidden)
 
     def _objective(self, covariance: Array) -> tuple[float, float]:
-        """Return the trace, or the r-th root of the determinant, and its rounding, relative."""
         if self.criterion == "trace":
             return float(np.trace(covariance)), 0.0
         judged = [log_det(block) for block in self._blocks(covariance)]
@@ -547,7 +548,6 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return np.flatnonzero((profile >= within * profile.max()) & np.isfinite(profile.max()))
 
     def _covariance(self, primal: npt.ArrayLike) -> Array | None:
-        """Return the covariance, symmetrised; None where it is not finite."""
         size = len(self.basis)
         if size == 0 and np.size(primal) == 0:
             return np.zeros((0, 0))

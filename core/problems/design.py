@@ -332,17 +332,14 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
 
 
 def _triangle(rows: Array) -> Array:
-    triangle = scipy.linalg.qr(rows[_long_rows_first(rows)], mode="r", check_finite=False)[0]
+    # Long rows first: a factorisation by reflections then keeps the short ones accurate.
+    order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+    triangle = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0]
     return np.ascontiguousarray(triangle[: rows.shape[1]])
 
 
 def _inverse(triangle: Array) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(triangle)), check_finite=False))
-
-
-def _long_rows_first(rows: Array) -> npt.NDArray[np.intp]:
-    """Return an order in which a factorisation by reflections keeps the short rows accurate."""
-    return np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
 
 
 def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:

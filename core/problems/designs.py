@@ -148,7 +148,7 @@ def hierarchical_matrix(domain: int | DomainLike, branching: int = 2) -> sp.csr_
     return product_matrix(attributes_of(domain), lambda size: _tree(size, [1, *level_widths(size, branching)]))
 
 
-def level_widths(cells: int, branching: int, root: bool = True) -> list[int]:
+def level_widths(cells: int, branching: int) -> list[int]:
     """Return the widths of a tree's intervals by level, without the cells: b, b², … while shorter than all, the root.
 
     Raises `InvalidInputError` or `InputTypeError` for a number of cells below 1, a branching factor below 2.
@@ -160,11 +160,10 @@ def level_widths(cells: int, branching: int, root: bool = True) -> list[int]:
     while width < count:
         widths.append(width)
         width *= factor
-    return [*widths, count] if root and count > 1 else widths
+    return [*widths, count] if count > 1 else widths
 
 
 def _tree(cells: int, widths: list[int]) -> sp.csr_array:
-    """Return the sums of intervals of these widths from the first cell on, level by level."""
     cell, offsets = np.arange(cells), np.cumsum([0, *(-(-cells // width) for width in widths)])
     rows = np.concatenate([offset + cell // width for offset, width in zip(offsets, widths, strict=False)])
     ones, columns = np.ones(len(rows)), np.tile(cell, len(widths))

@@ -18,7 +18,7 @@ from dualmech.geometry.base import Geometry, Index, scale_to_limit
 from dualmech.geometry.choice import choose
 from dualmech.geometry.moves import changes_between
 from dualmech.geometry.weights import FitnessDual
-from dualmech.geometry.words import costs_over, variances_over
+from dualmech.geometry.words import variances_over
 from dualmech.immutable import set_parts
 from dualmech.mechanisms.privacy import SPENT
 from dualmech.neighbours import NeighboursLike
@@ -247,14 +247,6 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         violation = max(forms.cost / self.cost - 1, 0.0)
         return Certificate.of(excess, bound / self.cost, violation, rounding + forms.cost_rounding + slack)
 
-    def feasible(self, primal: object) -> Any:
-        """Return the noise scaled so that the squared privacy cost is spent exactly."""
-        return scale_to_cost(self.geometry, self.geometry.point(primal), self.cost)
-
-    def exceeded(self, primal: object) -> tuple[str, ...]:
-        """Say which neighbours cost more than may be spent."""
-        return costs_exceeding(self.geometry, primal, self.cost)
-
     def prices(self, dual: object) -> Array:
         """Return each query's, or table's, share of the common factor."""
         return self.accuracy_first.prices(dual)
@@ -265,30 +257,10 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return np.zeros(0, dtype=np.intp)
-        return forms.loose(scaled_numbers(self.targets, forms.excess(self.targets)[0]), below)
-
-
-def scale_to_cost(geometry: Geometry, point: object, cost: float) -> Any:
-    """Return noise scaled to a squared privacy cost; noise that cannot be scaled stays as it is."""
-
-    def excess(noise: object) -> float:
-        forms = geometry.forms(noise)
-        return np.inf if forms is None else float(forms.cost / cost)
-
-    return scale_to_limit(point, excess, -1, geometry.divide, FEASIBLE / 10)
-
-
-def costs_exceeding(geometry: Geometry, primal: object, limit: float) -> tuple[str, ...]:
-    """Say which neighbours cost more than a limit, the worst first."""
-    forms = geometry.forms(geometry.point(primal))
-    return () if forms is None else costs_over(forms.worst_neighbours(), limit, geometry.neighbour_words)
-
-
-def scaled_numbers(numbers: Any, factor: float) -> Any:
-    """Return targets times a number; of a product, only the first factor's targets change."""
-    if isinstance(numbers, tuple):
-        return (numbers[0] * factor, *numbers[1:])
-    return numbers * factor
+        factor, numbers = forms.excess(self.targets)[0], self.targets
+        # Of a product, one factor's targets change.
+        scaled = (numbers[0] * factor, *numbers[1:]) if isinstance(numbers, tuple) else numbers * factor
+        return forms.loose(scaled, below)
 
 
 # Queries for free: what a privacy cost still allows after a mechanism has spent unevenly.

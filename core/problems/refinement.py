@@ -262,7 +262,6 @@ class _Frame:
 
 
 def _directions(rank: int, **named: npt.ArrayLike) -> Array:
-    """Return finite directions (rank, n), of which there may be none."""
     ((name, value),) = named.items()
     if getattr(value, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))
@@ -353,7 +352,6 @@ def _norms(columns: Array) -> Array:
 
 
 def _shares(weights: Array) -> Array:
-    """Return weights relative to their sum."""
     return np.asarray(weights / weights.sum())
 
 
@@ -469,8 +467,8 @@ def refine(
             point = stage.covariance(inner)
             candidate = whole.feasible(point)
             profile = profile_of(whole, candidate)
-            stages_so_far = [stage, *(earlier for earlier, _, _ in solved)]
-            if solved and not all(_costs_no_more(old, profile, best_profile, tol) for old in stages_so_far):
+            open_so_far = [old.neighbours for old in (stage, *(earlier for earlier, _, _ in solved))]
+            if solved and not all(profile[at].max() <= (1 + tol) * best_profile[at].max() for at in open_so_far):
                 break
             solved.append((stage, dual, steps))
             covariance, best_profile = candidate, profile
@@ -495,11 +493,6 @@ def refine(
             stacklevel=3,
         )
     return answer
-
-
-def _costs_no_more(stage: RefinementStage, profile: Array, other: Array, tol: float) -> bool:
-    """Return whether the worst cost of a stage's neighbours in a profile (s,) is at most that in another one."""
-    return bool(profile[stage.neighbours].max() <= (1 + tol) * other[stage.neighbours].max())
 
 
 def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:

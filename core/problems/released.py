@@ -585,7 +585,6 @@ def _only(index: int, count: int) -> Array:
 
 
 def _root(weights: Array) -> Array:
-    """Return R with R'R the positive semidefinite part of symmetric weights."""
     if not weights.size:
         return weights
     values, vectors = np.linalg.eigh((weights + weights.T) / 2)

@@ -235,7 +235,8 @@ class SoftmaxFitness(Problem[SoftmaxDual, "LinearGaussianMechanism"]):
         norm = float(np.sqrt(squared))
         bound, slack = 2 * norm, norm * rounding
         for weights, sharpness in ((neighbour_weights, self.t1), (query_weights, self.t2)):
-            entropy = _entropy(weights)
+            relative = weights / weights.max()
+            entropy = float(scipy.special.entr(relative / relative.sum()).sum())
             bound += entropy / sharpness
             # Several shares sum to 1 up to rounding, and what they miss counts as a part of 1/t, not of H/t.
             slack += 4 * (int(np.count_nonzero(weights)) - 1) * EPS * (1 + entropy) / sharpness
@@ -248,9 +249,3 @@ def soft_max(values: Array, sharpness: float) -> tuple[float, Array]:
     powers = np.exp(sharpness * (values - largest))
     total = powers.sum()
     return float(largest + np.log(total) / sharpness), np.asarray(powers / total)
-
-
-def _entropy(weights: Array) -> float:
-    """Return the entropy of non-negative weights, once they are divided by their sum."""
-    shares = weights / weights.max()
-    return float(scipy.special.entr(shares / shares.sum()).sum())

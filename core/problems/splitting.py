@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -55,14 +56,15 @@ def best_split(
             parts = problem.geometry.parts(shapes)
             if isinstance(problem, TotalVariance):
                 points.append(_least_total(problem, shapes, parts))
-                duals.append(_total_weights(problem, by_attribute))
+                proven = problem.geometry.total_bound(by_attribute.neighbour_weights, problem.weights)[0]
+                duals.append((proven, VarianceDual(by_attribute.neighbour_weights)))
             else:
                 point, first = _best_levels(problem, shapes, parts, balanced)
                 dual, second = _best_weights(problem, by_attribute, balanced)
                 steps += first + second
                 points.append(point)
                 duals.append(dual)
-        (best, noise), (proven, weights) = min(points, key=_first), max(duals, key=_first)
+        (best, noise), (proven, weights) = min(points, key=itemgetter(0)), max(duals, key=itemgetter(0))
         if best <= (1 + (1 - MARGIN) * tol) * proven or late():
             break
     return noise, weights, max(steps, 1)
@@ -72,7 +74,7 @@ def attributes(problem: FitnessForUse | TotalVariance, total: float | None, alon
     """Solve every attribute alone; one whose values themselves are asked is symmetric, whatever its total is worth."""
     by_attribute: dict[int, tuple[Array, Array, Array]] = {}
     keys: list[int] = []
-    workload, summed = problem.geometry.workload, isinstance(problem, TotalVariance)
+    workload, summed = problem.geometry.workload, problem.sums_variances
     for axis, (query, size) in enumerate(zip(workload.queries, workload.sizes, strict=True)):
         keys.append(size if query is None else id(query))
         if keys[-1] in by_attribute:
@@ -132,12 +134,3 @@ def _least_total(problem: TotalVariance, shapes: tuple[Array, ...], parts: objec
     bill = split.totals(parts, problem.weights)
     point = problem.feasible(SplitPoint(shapes, np.sqrt(split.costs(parts) / bill)))
     return float(bill @ point.levels), point
-
-
-def _total_weights(problem: TotalVariance, by_attribute: Attributes) -> tuple[float, VarianceDual]:
-    dual = VarianceDual(by_attribute.neighbour_weights)
-    return problem.geometry.total_bound(by_attribute.neighbour_weights, problem.weights)[0], dual
-
-
-def _first(pair: tuple[float, object]) -> float:
-    return pair[0]

@@ -17,7 +17,6 @@ from dualmech.geometry.weights import VarianceDual
 from dualmech.immutable import set_parts
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry
-from dualmech.problems.fitness import costs_exceeding, scale_to_cost
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
@@ -86,6 +85,7 @@ class TotalVariance(OnGeometry[VarianceDual]):
     numbers: ClassVar[str] = "weights"
     dual_type: ClassVar[Callable[..., VarianceDual]] = VarianceDual
     arguments: ClassVar[tuple[str, ...]] = ("workload", "weights")
+    sums_variances = True
     cost_limit = 1.0
     price_words = "Raising the weight{}", "adds about {} to the total variance"
 
@@ -122,6 +122,15 @@ class TotalVariance(OnGeometry[VarianceDual]):
             return tuple(weight[weight > 0] for weight in self.weights)
         return self.weights[self.asked]
 
+    @property
+    def row_weights(self) -> Array:
+        weights: Array = self.asked_weights
+        return self.geometry.orbit_weights(self.weights) if self.geometry.name == "blocks" else weights
+
+    @property
+    def row_targets(self) -> Array:
+        return 1 / self.row_weights
+
     @with_reasons
     def certify(self, primal: object, dual: object = None) -> Certificate:
         """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
@@ -133,14 +142,6 @@ class TotalVariance(OnGeometry[VarianceDual]):
         total, slack = forms.total(weights)
         rounding += forms.cost_rounding + slack
         return Certificate.of(total, lower_bound, max(forms.cost - 1, 0.0), rounding)
-
-    def feasible(self, primal: object) -> Any:
-        """Return the noise scaled so that the squared privacy cost is exactly 1."""
-        return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
-
-    def exceeded(self, primal: object) -> tuple[str, ...]:
-        """Say which neighbours cost more than 1."""
-        return costs_exceeding(self.geometry, primal, 1.0)
 
     def mechanism(self, primal: object, cost: float = 1.0) -> Any:
         """Return the mechanism with this noise, divided by a squared privacy cost."""

@@ -77,7 +77,6 @@ class WalkProgram:
         return np.concatenate([shares, shares[second] + later, vectors.ravel(), logs])
 
     def at(self, unknowns: Array) -> WalkPoint:
-        """Return the bound at some unknowns."""
         queries, count = self.queries.shape
         ends = np.cumsum([count, len(self.links[0]), count**2])
         begin, links, vectors, logs = np.split(unknowns, ends)
@@ -106,7 +105,6 @@ class WalkPoint:
 
     @cached_property
     def cosines(self) -> Array:
-        """Inner products of the unit vectors."""
         cosines = np.clip(self.units[0] @ self.units[0].T, -1.0, 1.0)
         np.fill_diagonal(cosines, 1.0)
         return cosines
@@ -131,7 +129,6 @@ class WalkPoint:
 
     @cached_property
     def value(self) -> float:
-        """The logarithm of the bound; minus infinity where numbers end."""
         if not (np.isfinite(self.walks.total) and np.all(np.isfinite(self.pairs))):
             return -np.inf
         try:
@@ -153,7 +150,6 @@ class WalkPoint:
         return float(self.value + barrier * logs)
 
     def gradient(self, barrier: float) -> Array:
-        """Return the gradient of the merit in the unknowns."""
         rows, values, vectors = self.decomposed
         turned = rows.T @ vectors
         slope = (turned / values) @ turned.T / values.sum()
@@ -177,7 +173,6 @@ class WalkPoint:
 
     @property
     def lower_bound(self) -> float:
-        """The bound."""
         return float(np.exp(self.value))
 
     @property
@@ -230,7 +225,6 @@ class WalkState:
 
     @property
     def lower_bound(self) -> float:
-        """The bound at the point."""
         return self.point.lower_bound
 
 

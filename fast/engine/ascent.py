@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
 from dualmech.fast.engine import loop, newton
 from dualmech.fast.engine.newton import DualFunction, Evaluation
 from dualmech.fast.engine.precision import AT_THE_LIMIT, better_solution, remaining_limits
-from dualmech.problems.base import AnyProblem
+from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
@@ -51,25 +52,15 @@ class FixedPointState:
     decompositions: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Acceleration:
-    """How steps are mixed, and when a mixture is taken back."""
-
-    memory: int = MEMORY
-    allowance: float = 0.0  # by how much a mixture may lower the bound, relative to it
-
-
-def fixed_point_step(
-    program: DualFunction, state: FixedPointState, acceleration: Acceleration = Acceleration()
-) -> FixedPointState:
+def fixed_point_step(program: DualFunction, state: FixedPointState) -> FixedPointState:
     """Take one accelerated step, or the plain one where acceleration would lower the bound."""
     point = state.point
     position = np.log(point.weights)
     # A weight whose move hardly matters may have a gain of 0 in floating point.
     residual = np.log(np.maximum(point.gains / point.dual_value, linalg.EPS))
-    trail = (*state.trail, (position, residual))[-acceleration.memory :]
+    trail = (*state.trail, (position, residual))[-MEMORY:]
     proposed = _evaluate(program, point, _anderson_step(trail, point.weights))
-    if proposed is not None and proposed.lower_bound >= (1 - acceleration.allowance) * point.lower_bound:
+    if proposed is not None and proposed.lower_bound >= point.lower_bound:
         return FixedPointState(proposed, trail, proposed.decompositions)
     plain = _evaluate(program, point, position + residual)
     spent = sum(trial.decompositions for trial in (proposed, plain) if trial is not None)
@@ -123,33 +114,53 @@ They are tried in turn, until the judge finds the covariance feasible."""
 WARM_FLOOR = 1e-3  # least weight of a warm start, relative to a uniform one
 
 
-class Reduction(Protocol):
-    """A problem reduced to a dual function, and the way back for its covariances."""
-
-    @property
-    def program(self) -> DualFunction:
-        """The dual function."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries, or of their orbits, of the problem."""
-
-    def covariance(self, point: Any, /) -> Any:
-        """Return the problem's noise from that of the program."""
-
-
-R = TypeVar("R", bound=Reduction, covariant=True)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class ReducedProblem(Generic[R]):
+class ReducedProblem:
     """A problem, its reduction to a dual function, and the ways between the weights of both."""
 
     problem: AnyProblem
-    reduction: R
+    reduction: Any  # has the `program`, the `shape` of the problem's weights, and `covariance`, the way back for noise
     dual: Callable[[Array], Any]  # takes weights of the dual function to dual weights of the problem
     gather: Callable[[Any], Array | None]  # takes an earlier dual's weights back; None where kind or size differ
     approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """The neighbours and queries, or orbits of them, that a program kept: no other moves a query, or is moved."""
+
+    program: Any
+    neighbours: npt.NDArray[np.intp]
+    queries: npt.NDArray[np.intp]
+    shape: tuple[int, int]  # (s, m) numbers of neighbours and queries, or of orbits, of the problem
+
+    def spread(self, weights: Array) -> tuple[Array, Array]:
+        """Return weights on all neighbours, and on all queries over 1/targets, either of sum 1 if there are some."""
+        count = len(self.neighbours)
+        first, last = np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        first[self.neighbours] = weights[:count] / weights[:count].sum()
+        if len(weights) > count:
+            last[self.queries] = weights[count:] / weights[count:].sum()
+        return first, last
+
+
+def with_weights(problem: Any, reduction: Any) -> ReducedProblem:
+    """Return a reduced problem with the ways between its weights and those of the program."""
+
+    def gather(dual: Any) -> Array | None:
+        if not isinstance(dual, problem.dual_type):
+            return None
+        first, fixed = np.asarray(dual.neighbour_weights), problem.sums_variances
+        last = np.zeros(reduction.shape[1]) if fixed else np.asarray(dual.query_weights)
+        if (first.size, last.size) != reduction.shape:
+            return None
+        shares = [] if fixed else [(last * problem.row_targets)[reduction.queries]]
+        return np.concatenate([first[reduction.neighbours], *shares])
+
+    def dual(weights: Array) -> Any:
+        return dual_of(problem, *reduction.spread(weights))
+
+    return ReducedProblem(problem, reduction, dual, gather)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +176,6 @@ class Ascent(loop.OfPoint, Generic[S]):
         object.__setattr__(self, "point", self.stage.point)
 
     def after(self, stage: T) -> Ascent[T]:
-        """Return the state after a step, its decompositions counted."""
         return Ascent(stage, self.steps + stage.decompositions, self.gaps)
 
 
@@ -188,7 +198,9 @@ def ascend(
             first = newton.start(point) if method == "newton" else FixedPointState(point)
         answer = _run(reduced, limits, method, first)
         rest = remaining_limits(limits, answer)
-        if method == "auto" and rest is not None and _second_try(program, answer):
+        # Newton's method from the middle may do better where the first attempt stalled, or the judge found less.
+        affordable = newton.operations(program) <= MOST_OPERATIONS
+        if method == "auto" and rest is not None and answer.status in AT_THE_LIMIT and affordable:
             again = _run(reduced, rest, "newton", newton.start(program.at(_uniform(program))))
             answer = better_solution(answer, again)
     return retold(answer, solver=f"fast:{method}")
@@ -224,11 +236,6 @@ def _run(reduced: ReducedProblem, limits: loop.Limits, method: str, first: Any) 
 def _unproven(answer: Solution) -> float:
     """Return the width of the interval that the judge grants, rounding included."""
     return float(answer.gap + answer.certificate.resolution) if answer.certificate.feasible else np.inf
-
-
-def _second_try(program: DualFunction, answer: Solution) -> bool:
-    """Whether Newton's method from the middle may do better: the first attempt stalled, or the judge found less."""
-    return answer.status in AT_THE_LIMIT and newton.operations(program) <= MOST_OPERATIONS
 
 
 def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:

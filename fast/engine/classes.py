@@ -85,7 +85,6 @@ class Bands:
 
     @cached_property
     def places(self) -> tuple[Index, Index]:
-        """Rows and columns of the entries of C."""
         band, column = np.nonzero(np.arange(self.count)[:, None] + np.arange(self.steps) < self.steps)
         return band + column, column
 
@@ -228,7 +227,6 @@ class BufferedSums(Coefficients):
         return np.r_[np.log(scales), np.log(decays / (1 - decays))]
 
     def buffers(self, x: Array) -> tuple[Array, Array]:
-        """Return the scales and the decays."""
         logs, logits = np.split(np.clip(x, -40.0, 40.0), 2)
         return np.exp(logs), 1 / (1 + np.exp(-logits))
 
@@ -314,7 +312,6 @@ class OfSums:
 
 
 def _norm(ratios: Array, power: float) -> Evaluated:
-    """Return the p-norm of numbers that are not negative, and its gradient."""
     largest = ratios.max()
     shares = (ratios / largest) ** (power - 1)
     norm = float(shares @ (ratios / largest)) ** (1 / power)
@@ -330,7 +327,6 @@ class OfRows:
 
     @cached_property
     def gram(self) -> Array:
-        """``R'R`` (n, n)."""
         return np.asarray(self.rows.T @ self.rows)
 
     @cached_property
@@ -345,7 +341,6 @@ class OfRows:
         return form
 
     def of_inverse(self, inverse: Array) -> Evaluated:
-        """Return v of ``Y = C⁻¹``, and its gradient in Y."""
         if self.power is None:
             image = self.gram @ inverse
             return float(np.vdot(inverse, image)), 2 * image
@@ -355,13 +350,11 @@ class OfRows:
         return value, 2 * self.rows.T @ (image * shares[:, None])
 
     def of_matrix(self, matrix: Array) -> Evaluated:
-        """Return v of C, and its gradient in C."""
         inverse, _ = scipy.linalg.lapack.dtrtri(matrix, lower=1)
         value, by_inverse = self.of_inverse(inverse)
         return value, -(inverse.T @ by_inverse) @ inverse.T
 
     def of_series(self, inverse: Array) -> Evaluated:
-        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         if self.power is None:
             image = self.along @ inverse
             return float(inverse @ image), 2 * image

@@ -83,7 +83,6 @@ def minimise(
 
 
 def _evaluate(program: WeightingProgram, weights: Array, slack: Array, dual: Array) -> InteriorPoint:
-    """Evaluate both sides of the gap at strictly feasible weights."""
     p, costs, sensitivities = program.power, program.costs, program.sensitivities
     reach, spent = sensitivities @ dual, sensitivities.T @ weights
     powers = (costs / reach) ** (1 / (p + 1))
@@ -173,7 +172,6 @@ def _factor_sparse(half: Matrix) -> Callable[[Array], Array]:
 
 
 def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
-    """Return ``diag(factors) @ matrix``, sparse where the matrix is."""
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 

@@ -79,12 +79,10 @@ class OfPoint:
 
     @property
     def objective(self: Any) -> float:
-        """Value of the primal point."""
         return float(self.point.objective)
 
     @property
     def lower_bound(self: Any) -> float:
-        """Value of the dual weights."""
         return float(self.point.lower_bound)
 
 

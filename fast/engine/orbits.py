@@ -34,7 +34,6 @@ class DiagonalProgram:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of weights on neighbours and on queries, and of blocks."""
         return self.reach.shape[0], 0 if self.fixed else self.squares.shape[0], self.squares.shape[1]
 
     @property
@@ -44,7 +43,6 @@ class DiagonalProgram:
         return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1]), 20.0 * entries
 
     def at(self, weights: Array) -> DiagonalSpectrum:
-        """Evaluate the dual function at strictly positive weights."""
         neighbours = self.reach.shape[0]
         queries = np.ones(1) if self.fixed else weights[neighbours:]
         moved = np.asarray(self.reach.T @ weights[:neighbours])
@@ -89,7 +87,6 @@ class DiagonalSpectrum:
         return replace(self, mean=mean, smoothing=smoothing)
 
     def covariance(self) -> Array:
-        """Return the level of noise of each block, unscaled."""
         return np.asarray(self.moved / self.mean)
 
     def curvature_diagonal(self) -> Array:
@@ -98,7 +95,6 @@ class DiagonalSpectrum:
         return first if seen is None else np.concatenate([first, (seen * seen) @ kernel])
 
     def curvature_product(self, change: Array) -> Array:
-        """Return `hessian` times a relative change of the weights."""
         neighbour_rows, seen, kernel = self._relative()
         spent = neighbour_rows.T @ change[: self.neighbours]
         if seen is None:
@@ -107,7 +103,6 @@ class DiagonalSpectrum:
         return np.concatenate([neighbour_rows @ (self.smoothing * spent - moved), seen @ moved])
 
     def hessian(self) -> Array:
-        """Return ``-∇²G`` in relative weights."""
         neighbour_rows, seen, kernel = self._relative()
         first = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
         if seen is None:
@@ -188,7 +183,6 @@ class OrbitProgram:
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of groups of neighbours and of queries, and rank."""
         rank = sum(part.program.sizes[2] for part in self.parts)
         return self.neighbours, self.queries, rank + (0 if self.diagonal is None else self.diagonal.sizes[2])
 
@@ -204,7 +198,6 @@ class OrbitProgram:
         return first, second, product
 
     def at(self, weights: Array) -> OrbitSpectrum:
-        """Evaluate the dual function at strictly positive weights."""
         spectra = tuple(part.program.at(weights[part.groups] * part.shares) for part in self.parts)
         return OrbitSpectrum(self, weights, spectra, None if self.diagonal is None else self.diagonal.at(weights))
 
@@ -232,7 +225,6 @@ class OrbitSpectrum:
 
     @property
     def offsets(self) -> None:
-        """There are no offsets."""
         return None
 
     @property
@@ -256,7 +248,6 @@ class OrbitSpectrum:
 
     @property
     def linear(self) -> Array:
-        """Nothing is linear next to the smoothed function."""
         return np.zeros(len(self.weights))
 
     @cached_property
@@ -319,7 +310,6 @@ class OrbitSpectrum:
         return np.asarray(total)
 
     def curvature_product(self, change: Array) -> Array:
-        """Return ``-∇²G`` times a relative change of the groups' weights."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
         return self.program.gather(
@@ -327,7 +317,6 @@ class OrbitSpectrum:
         )
 
     def curvature(self, chosen: Index, exactly: bool = False) -> Array:
-        """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
         size = len(chosen)
         place = np.full(len(self.weights), -1)
         place[chosen] = np.arange(size)
@@ -351,7 +340,6 @@ class OrbitSpectrum:
 
 
 def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
-    """Return the Hessian of some weights of a part, from its lower triangle."""
     lower = np.tril(spectrum.curvature(members, exactly))
     return np.asarray(lower + np.tril(lower, -1).T)
 

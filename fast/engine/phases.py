@@ -49,11 +49,9 @@ class PhaseWeights:
     queries: Array  # (m,) μ; empty where the weights of queries are fixed
 
     def masses(self) -> Array:
-        """Return m_p (phases,)."""
         return self.blocks[:, 0, 0]
 
     def moved(self, direction: PhaseWeights, length: float) -> PhaseWeights:
-        """Return the weights after a step."""
         return PhaseWeights(self.blocks + length * direction.blocks, self.queries + length * direction.queries)
 
 
@@ -87,7 +85,6 @@ class PhaseProgram:
 
     @property
     def steps(self) -> int:
-        """Number of steps."""
         return int(self.queries.shape[1])
 
     @cached_property
@@ -119,7 +116,6 @@ class PhaseProgram:
         return self.rows_on_places(self.rows_on_places(matrix).T).T
 
     def on_steps(self, matrix: Array) -> Array:
-        """Return the part of a matrix on all places that is on the steps."""
         return matrix if len(self.places) == len(matrix) else matrix[np.ix_(self.places, self.places)]
 
     def first_weights(self) -> PhaseWeights:
@@ -170,12 +166,10 @@ class PhasePoint:
 
     @cached_property
     def dual_value(self) -> float:
-        """Value of g."""
         return float(self.values.sum())
 
     @cached_property
     def lower_bound(self) -> float:
-        """The bound that the weights prove, whatever their sums."""
         total = self.weights.masses().sum() * (1.0 if self.program.fixed else self.weights.queries.sum())
         return float(self.dual_value**2 / total)
 
@@ -200,7 +194,6 @@ class PhasePoint:
         return np.asarray((matrices @ whole).reshape(phases * times, -1)) * self.program.present.reshape(-1, 1)
 
     def merit(self, barrier: float) -> float:
-        """F."""
         places = np.einsum("pii->pi", self.roots)[self.program.present]
         merit = 2 * np.log(self.dual_value) - self.weights.masses().sum() + 2 * barrier * np.log(places).sum()
         if not self.program.fixed:
@@ -222,7 +215,6 @@ class PhasePoint:
         return inverse, np.append(self.unknowns(inverse) - barrier * barriers, variances), variances
 
     def slope(self, inverse: Array, variances: Array, barrier: float) -> Array:
-        """Return the gradient of F in all unknowns, from S."""
         slopes = self.unknowns(inverse)
         slopes[self._masses] -= 1
         if self.program.fixed:
@@ -248,7 +240,6 @@ class PhasePoint:
         return entries if self.program.free is None else entries[self.program.free]
 
     def direction(self, unknowns: Array) -> PhaseWeights:
-        """Return a change of the weights from one of the unknowns."""
         phases, times = self.program.present.shape
         first, second = self.program.pairs
         count = phases * (len(first) + 1)
@@ -384,7 +375,6 @@ class PhaseState:
 
     @property
     def lower_bound(self) -> float:
-        """Value of the dual weights."""
         return self.point.lower_bound
 
 

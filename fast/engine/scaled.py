@@ -82,7 +82,6 @@ class ScaledCoefficients:
         return ScaledCoefficients(fewer, count, rule, decay)
 
     def drawn_out(self, x: Array, longer: ScaledCoefficients) -> Array:
-        """Return parameters for more steps."""
         series, rows, scales = self._parts(x)
         ratios = series / np.maximum(root_coefficients(self.count, self.decay), np.finfo(float).tiny)
         along = np.interp(np.linspace(0, 1, longer.count), np.linspace(0, 1, self.count), ratios)

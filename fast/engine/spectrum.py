@@ -62,23 +62,18 @@ class DenseRows:
         return len(self.entries)
 
     def scaled(self, columns: Array) -> DenseRows:
-        """Multiply columns."""
         return DenseRows(self.entries * columns)
 
     def squares(self, columns: Array) -> Array:
-        """Return weighted sums of squares."""
         return np.asarray(self.entries**2 @ columns)
 
     def forms(self, matrix: Array) -> Array:
-        """Return quadratic forms."""
         return np.einsum("jk,jk->j", self.entries @ matrix, self.entries)
 
     def gram(self, weights: Array) -> Array:
-        """Return the weighted Gram matrix."""
         return np.asarray((self.entries.T * weights) @ self.entries)
 
     def chosen(self, index: Index) -> Array:
-        """Return some rows."""
         return np.asarray(self.entries[index])
 
 
@@ -99,16 +94,13 @@ class SteppedQueries:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of queries m and of cells k."""
         queries, cells = self.steps.steps.shape
         return int(queries), int(cells)
 
     def chosen(self, index: Index) -> SteppedQueries:
-        """Return some of the queries."""
         return SteppedQueries(self.steps.chosen(index), self.factors[index])
 
     def gram(self, weights: Array) -> Array:
-        """Return the weighted Gram matrix (k, k)."""
         return self.steps.gram(self.factors**2 * weights)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -184,7 +176,6 @@ class Spectrum:
 
     @cached_property
     def dual_value(self) -> float:
-        """F(λ, μ)."""
         return float(self.values.sum())
 
     @cached_property
@@ -237,7 +228,6 @@ class Spectrum:
         return float(np.log(self.mean).sum()) + 2 * self.log_volume
 
     def covariance(self) -> Array:
-        """Return Σ (k, k), unscaled."""
         half = self.root / np.sqrt(self.mean)
         return half @ half.T
 
@@ -267,7 +257,6 @@ class Spectrum:
         return np.concatenate([DenseRows(self.first).forms(kept), self.last.forms(moved)])
 
     def curvature_diagonal(self) -> Array:
-        """Return the diagonal of `curvature` for every weight."""
         diagonal = np.asarray((self._squares(self._kernel_factor()) ** 2).sum(axis=1))
         if self.smoothing:
             first = np.einsum("ik,ik->i", self.first, self.first)

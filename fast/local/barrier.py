@@ -58,7 +58,6 @@ class Products:
 
     @classmethod
     def of(cls, share: Array, lift: Array, sizes: npt.NDArray[np.intp]) -> Products:
-        """State costs, squares, and multipliers of given sizes j."""
         size = len(share)
         users = np.eye(size + 1)[1:]
         whole = Products(
@@ -70,7 +69,6 @@ class Products:
         return whole.with_others([("sizes", int(j), 0) for j in sizes])
 
     def with_others(self, names: list[tuple[str, int, int]]) -> Products:
-        """Return these and further ones, by their names."""
         size = self.left.shape[1] - 1
         one, users = np.eye(size + 1)[0], np.eye(size + 1)[1:]
         members = np.append(0.0, np.ones(size))
@@ -89,7 +87,6 @@ class Products:
         )
 
     def sum(self, values: Array) -> Array:
-        """Return N."""
         total = (self.left * (self.signs * values)[:, None]).T @ self.right
         return np.asarray((total + total.T) / 2)
 
@@ -150,7 +147,10 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
     _, spectrum, right = np.linalg.svd(root, full_matrices=False)
     seen = spectrum > size * EPS * spectrum[0]
     root = spectrum[seen, None] * right[seen]
-    products = Products.of(share, lift, _sizes_in_use(size, epsilon))
+    # Sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``.
+    best = local.selected_size(size, epsilon)
+    sizes = np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
+    products = Products.of(share, lift, sizes)
     work = WORK if deadline.left is None else min(WORK, RATE * deadline.left)
     if not _is_light(root, products, work):
         return None
@@ -169,12 +169,6 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER
             parts = (np.ravel(getattr(relaxation, field.name)) for field in fields(relaxation))
             return np.concatenate([point.values[:size], *parts])
     return None
-
-
-def _sizes_in_use(size: int, epsilon: float) -> npt.NDArray[np.intp]:
-    """Return sizes j around the one that subset selection has: ``(|s| - j)(|s| - j - 1) ≥ 0``."""
-    best = local.selected_size(size, epsilon)
-    return np.arange(max(best - AROUND, 1), min(best + AROUND, size - 1))
 
 
 def _is_light(root: Array, products: Products, most: float) -> bool:

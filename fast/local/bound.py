@@ -57,7 +57,6 @@ class BoundProgram:
 
     @classmethod
     def of(cls, root: Array, share: Array, epsilon: float) -> BoundProgram:
-        """State the program, in units in which R has norm 1."""
         size = len(share)
         lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
         scaled = root / np.linalg.norm(root)

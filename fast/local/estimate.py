@@ -107,14 +107,12 @@ class _ActiveSet:
 
     @classmethod
     def start(cls, program: _Program) -> _ActiveSet:
-        """Begin with all cells 0."""
         rows, cells = program.columns.shape
         nobody = np.zeros(0, dtype=np.intp)
         return cls(program, np.zeros(cells), nobody, np.eye(rows), np.zeros((rows, 0)))
 
     @cached_property
     def data(self) -> Array:
-        """The data (n,) that the solution stands for."""
         return self.program.data(self.solution)
 
     @cached_property

@@ -62,7 +62,6 @@ class Entries:
 
     @classmethod
     def of(cls, pairs: Pairs, mirrored: bool) -> Entries:
-        """State the entries for pairs (n, n) of user types."""
         size = len(pairs)
         users, (first, second) = np.arange(size), np.nonzero(np.triu(pairs, 1))
         if mirrored:
@@ -98,16 +97,13 @@ class Entries:
 
     @property
     def counts(self) -> Array:
-        """How many pairs of user types each pair stands for."""
         return np.asarray(len(self.left) * self.factors)[self.rows :]
 
     def values(self, matrix: Array) -> Array:
-        """Return the entries of M."""
         size = matrix.shape[1]
         return np.asarray(matrix[self.left[0], np.where(self.right[0] < size, self.right[0], 0)])
 
     def matrix(self, values: Array) -> Array:
-        """Return M with given entries."""
         placed = np.zeros((len(self.vectors),) * 2)
         for left, right in zip(self.left, self.right, strict=True):
             np.add.at(placed, (left, right), self.factors * values)
@@ -115,7 +111,6 @@ class Entries:
         return np.asarray(half + half.T)
 
     def means(self, form: Array) -> Array:
-        """Return ``tr E_k X`` for a symmetric X."""
         seen = self.vectors @ form @ self.vectors.T
         return np.asarray(2 * self.factors * seen[self.left, self.right].sum(axis=0))
 
@@ -170,7 +165,6 @@ class MomentProgram:
         return cls(root, share, lift, entries, j, spreads, sums * entries.factors)
 
     def users(self, values: Array) -> Array:
-        """Return the costs (n,) of multipliers of the sums."""
         if not self.entries.mirrored:
             return values
         both = np.zeros(len(self.share))
@@ -210,7 +204,6 @@ def _begin(program: MomentProgram, matrix: Array, share: float) -> State:
 
 
 def _half(program: MomentProgram, matrix: Array) -> Array:
-    """Return ``Z = G⁻¹ R'``."""
     factor = scipy.linalg.cho_factor(program.lift @ matrix @ program.lift.T, lower=True, check_finite=False)
     return np.asarray(scipy.linalg.cho_solve(factor, program.root.T, check_finite=False))
 
@@ -235,7 +228,6 @@ class Step:
     dual: float
 
     def taken(self, state: State) -> State:
-        """Return the state after the step."""
         return State(
             state.values + self.primal * self.values,
             state.pairs + self.dual * self.pairs,
@@ -278,7 +270,6 @@ class Equations:
         self.rest = 1 - program.sums @ state.values
 
     def step(self, tau: float) -> Step:
-        """Return the step to products τ."""
         program, state, entries = self.program, self.state, self.program.entries
         held = state.values[entries.rows :]
         missing = program.spreads @ state.values - state.spare

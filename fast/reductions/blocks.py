@@ -24,7 +24,7 @@ from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
 from dualmech.fast.engine.precision import remaining_limits
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
-from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Progress, Status
@@ -45,11 +45,10 @@ NEAR, WEIGHTY = (
 )  # cost below the largest, and weight of the largest, relative, that a neighbour begins with
 MOST_ROUNDS = 20
 
-Ascend = Callable[..., Solution]
-"""Solves a problem within limits by a method."""
 
-
-def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits: loop.Limits) -> Solution:
+def solve_binding(
+    problem: FitnessForUse | TotalVariance, ascend: Callable[..., Solution], limits: loop.Limits
+) -> Solution:
     began, geometry = time.perf_counter(), problem.geometry
     trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
     answer = ascend(problem, trial, method="fixed_point")
@@ -65,9 +64,9 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
         left = remaining_limits(limits, answer)
         if left is None:
             break
-        outcome = ascend(
-            _on_neighbours(problem, np.flatnonzero(kept)), replace(left, tol=limits.tol / 2), method="auto"
-        )
+        numbers, binding = getattr(problem, problem.numbers), geometry.restricted(np.flatnonzero(kept))
+        fewer = type(problem)(problem.workload, numbers, geometry=binding)
+        outcome = ascend(fewer, replace(left, tol=limits.tol / 2), method="auto")
         history += [replace(news, iteration=news.iteration + steps) for news in outcome.history]
         answer = _for_all(problem, outcome, kept, limits, history, time.perf_counter() - began)
         if answer.status is Status.CERTIFIED or outcome.status is not Status.CERTIFIED:
@@ -82,11 +81,6 @@ def solve_binding(problem: FitnessForUse | TotalVariance, ascend: Ascend, limits
     return answer
 
 
-def _on_neighbours(problem: FitnessForUse | TotalVariance, kept: Index) -> FitnessForUse | TotalVariance:
-    numbers = getattr(problem, problem.numbers)
-    return type(problem)(problem.workload, numbers, geometry=problem.geometry.restricted(kept))
-
-
 def _for_all(
     problem: FitnessForUse | TotalVariance,
     solution: Solution,
@@ -95,7 +89,6 @@ def _for_all(
     history: Sequence[Progress],
     seconds: float,
 ) -> Solution:
-    """Return an answer under some neighbours as one under all, judged anew."""
     weights = np.zeros(len(kept))
     weights[kept] = solution.dual.neighbour_weights
     return judged_solution(
@@ -119,13 +112,9 @@ MARGIN = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockReduction:
+class BlockReduction(ascent.Reduced):
     """A problem on blocks without the orbits that constrain nothing."""
 
-    program: OrbitProgram  # rows over √targets
-    cells: Index  # cells, queries: the orbits that the program kept
-    queries: Index
-    shape: tuple[int, int]  # (orbits of cells, orbits of queries) of the problem
     # which of the blocks of several coordinates have rank one, and joined the blocks of one coordinate
     thin: tuple[bool, ...]
     live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
@@ -170,19 +159,9 @@ class BlockReduction:
         return BlockPoint(levels[:single], covariances)
 
     def _all_levels(self, levels: Array) -> Array:
-        """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
         floors = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
         floors[self.live] = levels
         return floors
-
-    def spread(self, weights: Array) -> tuple[Array, Array]:
-        """Return weights of all orbits of neighbours, with sum 1, and of queries, over √targets, with sum 1."""
-        count = len(self.cells)
-        first, last = np.zeros(self.shape[0]), np.zeros(self.shape[1])
-        first[self.cells] = weights[:count] / weights[:count].sum()
-        if len(weights) > count:
-            last[self.queries] = weights[count:] / weights[count:].sum()
-        return first, last
 
 
 def ascend_blocks(
@@ -190,48 +169,21 @@ def ascend_blocks(
 ) -> Solution:
     """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
     validate.choice(ascent.METHODS, method=method)
-    ascend = partial(ascent.ascend, _reduced_variance if isinstance(problem, TotalVariance) else _reduced_fitness)
+    ascend = partial(ascent.ascend, _reduced)
     blocks = problem.geometry
     several = blocks.neighbours is not None and blocks.neighbours.several_cells
     if several and method == "auto" and start is None and blocks.reach.shape[0] >= MANY:
         return retold(solve_binding(problem, ascend, limits), solver="fast:auto")
-    if isinstance(problem, TotalVariance):
-        return ascend(problem, limits, method=method, start=start)
     alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
-    if method != "fixed_point" and alike and start is None:
+    if method != "fixed_point" and alike and start is None and not problem.sums_variances:
         return retold(_by_query_weighting(problem, limits), solver=f"fast:{method}")
     return ascend(problem, limits, method=method, start=start)
 
 
-def _reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem[BlockReduction]:
-    targets = problem.targets[problem.geometry.tables]
-    reduction = BlockReduction.of(problem.geometry, 1 / np.sqrt(targets))
-
-    def dual(weights: Array) -> FitnessDual:
-        first, last = reduction.spread(weights)
-        return FitnessDual(first, last / targets)
-
-    def gather(known: object) -> Array | None:
-        if not isinstance(known, FitnessDual):
-            return None
-        if (np.size(known.neighbour_weights), np.size(known.query_weights)) != reduction.shape:
-            return None
-        shares = (known.query_weights * targets)[reduction.queries]
-        return np.concatenate([known.neighbour_weights[reduction.cells], shares])
-
-    return ascent.ReducedProblem(problem, reduction, dual, gather)
-
-
-def _reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem[BlockReduction]:
-    roots = np.sqrt(problem.geometry.orbit_weights(problem.weights))
-    reduction = BlockReduction.of(problem.geometry, roots, fixed=True)
-
-    def gather(known: object) -> Array | None:
-        if not isinstance(known, VarianceDual) or np.size(known.neighbour_weights) != reduction.shape[0]:
-            return None
-        return np.asarray(known.neighbour_weights[reduction.cells])
-
-    return ascent.ReducedProblem(problem, reduction, lambda weights: VarianceDual(reduction.spread(weights)[0]), gather)
+def _reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+    fixed = problem.sums_variances
+    scale = np.sqrt(problem.row_weights) if fixed else 1 / np.sqrt(problem.row_targets)
+    return ascent.with_weights(problem, BlockReduction.of(problem.geometry, scale, fixed))
 
 
 def _moved_rows(block: Block, moved: Array | None) -> Index:
@@ -273,14 +225,14 @@ def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
     return sp.csr_array((entries[seen] ** 2, (rows[seen], np.zeros(len(seen), dtype=np.intp))), shape=(size, 1))
 
 
-def _by_query_weighting(problem: FitnessForUse, limits: loop.Limits) -> Solution:
+def _by_query_weighting(problem: FitnessForUse | TotalVariance, limits: loop.Limits) -> Solution:
     """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
 
     With marginal tables, most subspaces lie under one table each, so Newton's equations reduce to the others: a few
     hundred where the tables are tens of thousands.
     """
     began = time.perf_counter()
-    blocks, targets = problem.geometry, problem.targets[problem.geometry.tables]
+    blocks, targets = problem.geometry, problem.row_targets
     queries = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
     with np.errstate(all="ignore"):

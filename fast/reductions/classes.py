@@ -11,7 +11,6 @@ from dualmech.fast.engine.classes import Aims, Family, OfRows, OfSums, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.problems.variance import TotalVariance
 from dualmech.progress import NEVER, Deadline
 from dualmech.workloads.streams import StreamWorkload
 
@@ -23,16 +22,14 @@ Scaled: TypeAlias = tuple[float, CausalMechanism]
 
 def best_mechanism(problem: Any, family: Family, rule: Participation | None, deadline: Deadline = NEVER) -> Scaled:
     """Return the objective of the best mechanism that descent finds within a class of strategies, and the mechanism."""
-    strategies = descents(_aims(problem, family), family, isinstance(problem, TotalVariance), deadline)
+    strategies = descents(_aims(problem, family), family, problem.sums_variances, deadline)
     candidates = [_scaled(problem, CausalMechanism(strategy), rule) for strategy in strategies]
     return min(candidates, key=lambda candidate: candidate[0])
 
 
 def _aims(problem: Any, family: Family) -> Aims:
-    """Return what is minimised: of Toeplitz strategies and running sums without a matrix."""
     workload = problem.geometry.workload
-    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
-    squares = squares / squares.max()
+    squares = problem.row_weights / problem.row_weights.max()
     if isinstance(workload, StreamWorkload) and family.by_series:
         return partial(OfSums, squares, workload.decay)
     rows = workload.dense() * np.sqrt(squares)[:, None]
@@ -44,8 +41,8 @@ def _scaled(problem: Any, mechanism: CausalMechanism, rule: Participation | None
     several = None if rule is None else mechanism.participation_cost(rule.times, rule.separation, rule.at_least)
     cost = mechanism.squared_privacy_cost if several is None else several.squared_cost
     variances = mechanism.variances(problem.geometry.workload)
-    if isinstance(problem, TotalVariance):
-        return cost * float(problem.asked_weights @ variances), mechanism.scaled(cost * SPARE)
+    if problem.sums_variances:
+        return cost * float(problem.row_weights @ variances), mechanism.scaled(cost * SPARE)
     excess = float((variances / problem.targets).max())
     if isinstance(problem, PrivacyFirst):
         return cost * excess, mechanism.scaled(cost * SPARE / problem.cost)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from dualmech.fast.reductions.orbits import by_orbit, mirrored, tied
 from dualmech.geometry.attribute_symmetry import with_positive_lead
 from dualmech.geometry.dense import Dense
 from dualmech.geometry.orbits import Orbits
-from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.linalg import to_dense
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
@@ -82,7 +81,6 @@ class WithoutCopies:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries of the problem."""
         return self.whole.shape
 
     def covariance(self, inner: Array) -> Array:
@@ -101,7 +99,7 @@ class WithoutCopies:
         return np.concatenate([self.neighbours.gather(weights[:count]), last])
 
 
-def without_copies(reduced: ascent.ReducedProblem[Reduction], geometry: Dense) -> ascent.ReducedProblem[Reduction]:
+def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.ReducedProblem:
     """Return the problem with one neighbour and one query of each kind, on its own cells where most are independent."""
     whole, program = reduced.reduction, reduced.reduction.program
     if geometry.workload.is_without_copies and program.moves is None:
@@ -198,7 +196,6 @@ def _labels(rows: Array) -> Index:
 
 
 def _directions(rows: Array) -> Array:
-    """Return rows with a largest entry of 1 and a positive first one."""
     return with_positive_lead(rows / np.abs(rows).max(axis=1, keepdims=True))
 
 
@@ -207,20 +204,19 @@ UNMOVED = 1e-13  # largest part of a basis row in the moved directions, relative
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reduction:
+class Reduction(ascent.Reduced):
     """A problem without neighbours and queries that constrain nothing, on a well-conditioned basis."""
 
-    program: DenseDual  # queries over √targets and moves, in the coordinates of the inner basis
-    # neighbours, queries: which neighbours and queries the program kept: the others move nothing, or are never moved
-    neighbours: npt.NDArray[np.intp]
-    queries: npt.NDArray[np.intp]
     # (k, r) takes a covariance of the program to the problem's basis, ``lift M lift'``; None is the identity
     lift: Array | None
-    shape: tuple[int, int]  # (s, m) numbers of neighbours and queries of the problem
 
     @classmethod
-    def of(cls, geometry: Dense, targets: Array) -> Reduction:
-        """Reduce: orthonormalise the basis, leave out directions that no neighbour moves, divide by √targets."""
+    def of(cls, geometry: Dense, targets: Array, fixed: bool = False) -> Reduction:
+        """Reduce: orthonormalise the basis, leave out directions that no neighbour moves, divide by √targets.
+
+        Where the weights of the queries are fixed, ``V' V`` is all that matters of the queries V (m, k), so that their
+        triangular factor (k, k) stands for them.
+        """
         if extra := geometry.redundant_rows:
             raise InvalidInputError(
                 f"basis has {extra} rows more than the rank of the workload, on which no least cost is reached: leave "
@@ -236,47 +232,25 @@ class Reduction:
             queries = SteppedQueries.of(geometry.steps.chosen(kept_queries), factors)
         if queries is None:
             queries = (geometry.representation if rows is None else rows)[kept_queries] * factors[:, None]
-        program = DenseDual(queries, None if linalg.is_identity(moves) else moves[:, kept_moves])
-        return cls(program, kept_moves, kept_queries, lift, (moves.shape[1], count))
-
-    @classmethod
-    def of_sum(cls, geometry: Dense, weights: Array) -> Reduction:
-        """Reduce likewise where only the weighted sum of the variances counts: the queries become a triangle.
-
-        ``V' V`` is all that matters of the queries V (m, k), so their triangular factor (k, k) stands for them.
-        """
-        apart = cls.of(geometry, 1 / weights)
-        queries, triangle = apart.program.queries, None
-        if isinstance(queries, SteppedQueries):
-            gram = queries.gram(np.ones(len(apart.queries)))
-            triangle = linalg.cholesky(gram) if linalg.are_clearly_independent(gram) else None
-        if triangle is None:
-            rows = np.asarray(queries)
-            # Long rows first: a factorisation by reflections then keeps the short ones accurate.
-            order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
-            triangle = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0][: rows.shape[1]]
-        return replace(apart, program=DenseDual(triangle, apart.program.moves, fixed=True))
+        if fixed:
+            queries = _triangle(queries)
+        program = DenseDual(queries, None if linalg.is_identity(moves) else moves[:, kept_moves], fixed)
+        return cls(program, kept_moves, kept_queries, (moves.shape[1], count), lift)
 
     def covariance(self, inner: Array) -> Array:
-        """Return the covariance on the problem's basis."""
         return inner if self.lift is None else self.lift @ inner @ self.lift.T
 
-    def spread(self, weights: Array, targets: Array) -> tuple[Array, Array]:
-        """Return (λ, μ) over all neighbours and queries, with ``Σ λ_i = 1`` and ``Σ μ_j c_j = 1``."""
-        count, last = len(self.neighbours), np.zeros(self.shape[1])
-        last[self.queries] = weights[count:] / weights[count:].sum() / targets[self.queries]
-        return self.spread_neighbours(weights[:count]), last
 
-    def spread_neighbours(self, weights: Array) -> Array:
-        """Return λ over all neighbours, with ``Σ λ_i = 1``."""
-        spread = np.zeros(self.shape[0])
-        spread[self.neighbours] = weights / weights.sum()
-        return spread
-
-    def gather(self, dual: tuple[Array, Array], targets: Array) -> Array:
-        """Return the program's weights from the problem's, the reverse of `spread`."""
-        first, last = dual
-        return np.concatenate([first[self.neighbours], (last * targets)[self.queries]])
+def _triangle(queries: Array | SteppedQueries) -> Array:
+    if isinstance(queries, SteppedQueries):
+        gram = queries.gram(np.ones(len(queries.factors)))
+        triangle = linalg.cholesky(gram) if linalg.are_clearly_independent(gram) else None
+        if triangle is not None:
+            return triangle
+    rows = np.asarray(queries)
+    # Long rows first: a factorisation by reflections then keeps the short ones accurate.
+    order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+    return np.asarray(scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0][: rows.shape[1]])
 
 
 def ascend_dense(
@@ -289,8 +263,8 @@ def ascend_dense(
 ) -> Solution:
     """Ascend the dual of a problem on a dense geometry; `orbits` ties its weights."""
 
-    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[Reduction]:
-        whole = reduced_variance(problem) if isinstance(problem, TotalVariance) else reduced_fitness(problem)
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+        whole = reduced(problem)
         if orbits is not None:
             return by_orbit(whole, Orbits.of(problem, orbits))
         return mirrored(without_copies(whole, problem.geometry))
@@ -298,31 +272,8 @@ def ascend_dense(
     return ascent.ascend(reduce, problem, limits, method=method, start=start)
 
 
-def reduced_fitness(problem: FitnessForUse) -> ascent.ReducedProblem[Reduction]:
-    reduction = Reduction.of(problem.geometry, problem.targets)
-
-    def gather(dual: object) -> Array | None:
-        if not isinstance(dual, FitnessDual):
-            return None
-        sizes = np.size(dual.neighbour_weights), np.size(dual.query_weights)
-        return reduction.gather((*dual,), problem.targets) if sizes == reduction.shape else None
-
-    return ascent.ReducedProblem(
-        problem, reduction, lambda weights: FitnessDual(*reduction.spread(weights, problem.targets)), gather
-    )
-
-
-def reduced_variance(problem: TotalVariance) -> ascent.ReducedProblem[Reduction]:
-    reduction = Reduction.of_sum(problem.geometry, problem.asked_weights)
-
-    def gather(dual: object) -> Array | None:
-        if not isinstance(dual, VarianceDual) or np.size(dual.neighbour_weights) != reduction.shape[0]:
-            return None
-        return np.asarray(dual.neighbour_weights[reduction.neighbours])
-
-    return ascent.ReducedProblem(
-        problem, reduction, lambda weights: VarianceDual(reduction.spread_neighbours(weights)), gather
-    )
+def reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+    return ascent.with_weights(problem, Reduction.of(problem.geometry, problem.row_targets, problem.sums_variances))
 
 
 def _on_inner_basis(geometry: Dense) -> tuple[Array | None, Matrix, Array | None]:

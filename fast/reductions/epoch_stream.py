@@ -21,6 +21,7 @@ from dualmech.fast.reductions.epochs import ascend_epochs
 from dualmech.geometry.epoch_stream import EpochStream
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.neighbours import Participation
+from dualmech.problems.base import dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
@@ -125,7 +126,6 @@ def _shorter(problem: FitnessForUse | TotalVariance) -> Any:
 
 
 def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) -> FitnessDual | VarianceDual:
-    """Return dual weights of all steps from those of fewer."""
     phases, fewer = problem.geometry.phases, short.geometry.phases
     present, (count, times) = phases >= 0, fewer.shape
     along = _between(_places(count, len(phases)), count)
@@ -139,11 +139,11 @@ def _drawn_out(problem: FitnessForUse | TotalVariance, short: Any, dual: Any) ->
     drawn = np.exp(along @ np.log(masses))
     weights = mixed * (drawn / drawn.sum())[:, None, None]
     weights *= present[:, :, None] & present[:, None, :]
-    if isinstance(problem, TotalVariance):
-        return VarianceDual(weights)
+    queries = np.zeros(len(problem.row_targets))
+    if problem.sums_variances:
+        return dual_of(problem, weights, queries)
 
     known = np.where(fewer >= 0, dual.query_weights[fewer] * short.targets[fewer], 0.0)
     on_sums = np.exp(along @ np.log(np.maximum(known, known.mean() * LEAST)) @ across.T)
-    queries = np.zeros(len(problem.targets))
     queries[phases[present]] = on_sums[present]
-    return FitnessDual(weights, queries / queries.sum() / problem.targets)
+    return dual_of(problem, weights, queries / queries.sum())

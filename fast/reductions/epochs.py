@@ -21,6 +21,7 @@ from dualmech.geometry.apart import as_signs
 from dualmech.geometry.epoch_stream import MOST_UNKNOWNS
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
+from dualmech.problems.base import dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
@@ -59,12 +60,13 @@ def ascend_epochs(
     geometry: Epochs = problem.geometry
     if geometry.neighbours.at_least:
         return _ascend_apart(problem, limits, method, start)
-    fixed = isinstance(problem, TotalVariance)
-    check_size(geometry, 0 if fixed else geometry.workload.shape[0])
-    order, kept = _order(geometry), np.flatnonzero(geometry.workload.row_norms() > 0)
+    check_size(geometry, 0 if problem.sums_variances else geometry.workload.shape[0])
+    # The steps, phase by phase.
+    order: Any = geometry.phases[geometry.phases >= 0]
+    kept = np.flatnonzero(geometry.workload.row_norms() > 0)
     with np.errstate(all="ignore"):
         rows, unit = _rows(problem, order, kept)
-        program = PhaseProgram(rows, geometry.phases >= 0, fixed)
+        program = PhaseProgram(rows, geometry.phases >= 0, problem.sums_variances)
         limits = replace(limits, unit=limits.unit * unit)
         outcome = loop.run(
             phases.start(program, None if start is None else _earlier(start, problem, program, kept)),
@@ -76,7 +78,7 @@ def ascend_epochs(
         covariance[np.ix_(order, order)] = best.covariance
         basis = geometry.basis
         primal = problem.feasible(basis @ covariance @ basis.T)
-        answer = outcome.solution(problem, primal, _dual(problem, weights, kept), limits)
+        answer = outcome.solution(problem, primal, _phase_dual(problem, weights, kept), limits)
     message = answer.message
     if answer.status is Status.STALLED:
         message = OF_SIGNS if geometry.neighbours.parts == "signs" else message
@@ -97,19 +99,14 @@ def _ascend_apart(
         )
     kept = np.flatnonzero(geometry.workload.row_norms() > 0)
     rows, unit = _rows(problem, np.arange(steps), kept)
-    program = WalkProgram(rows, rule.times, rule.separation, rule.parts, isinstance(problem, TotalVariance))
+    program = WalkProgram(rows, rule.times, rule.separation, rule.parts, problem.sums_variances)
     with np.errstate(all="ignore"):
         objective, primal, strategy = _noise_apart(problem, limits)
         limits = replace(limits, unit=limits.unit * unit)
         first = WalkState(program.at(program.begin(strategy)), objective / unit)
         outcome = loop.run(first, apart.step, limits, patience=PATIENCE)
     point = outcome.best_dual.point
-    dual: FitnessDual | VarianceDual = VarianceDual(point.dual)
-    if isinstance(problem, FitnessForUse):
-        queries = np.zeros(geometry.workload.shape[0])
-        queries[kept] = point.query_weights / point.query_weights.sum() / problem.targets[kept]
-        dual = FitnessDual(point.dual, queries)
-    answer = outcome.solution(problem, primal, dual, limits)
+    answer = outcome.solution(problem, primal, _dual(problem, point.dual, point.query_weights, kept), limits)
     message = AN_INTERVAL if answer.status is Status.STALLED else answer.message
     return retold(answer, solver=f"fast:{method}", message=message)
 
@@ -130,8 +127,8 @@ def _noise_apart(problem: FitnessForUse | TotalVariance, limits: loop.Limits) ->
         noise = problem.feasible(point)
         forms = geometry.forms(noise)
         if forms is not None:
-            reached = forms.total(problem.asked_weights)[0] if isinstance(problem, TotalVariance) else forms.cost
-            candidates.append((reached, noise))
+            objective = forms.total(problem.row_weights)[0] if problem.sums_variances else forms.cost
+            candidates.append((objective, noise))
     objective, primal = min(candidates, key=lambda candidate: candidate[0])
     return objective, primal, banded.matrix
 
@@ -148,39 +145,37 @@ def check_size(geometry: Epochs, queries: int) -> None:
         )
 
 
-def _order(geometry: Epochs) -> Any:
-    """Return the steps, phase by phase."""
-    return geometry.phases[geometry.phases >= 0]
-
-
 def _rows(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[Array, float]:
     """Return rows of equal targets, or with the roots of their weights, no more of these than steps, and their unit.
 
     The unit is the problem's objective that is 1 in the program.
     """
-    fixed = isinstance(problem, TotalVariance)
-    squares = problem.asked_weights if isinstance(problem, TotalVariance) else 1 / problem.targets
-    factors = np.sqrt(squares[kept])
+    factors = np.sqrt(problem.row_weights[kept])
     rows = problem.geometry.workload.dense()[np.ix_(kept, order)] * factors[:, None]
     largest = float(np.abs(rows).max())
     rows = rows / largest
-    if fixed and len(rows) > rows.shape[1]:
+    if problem.sums_variances and len(rows) > rows.shape[1]:
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
     return np.asarray(rows), largest**2
 
 
-def _dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:
+def _phase_dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:
     """Return dual weights of the problem: of signs the matrices G with ``R = (2/π) arcsin(G)``."""
     geometry: Epochs = problem.geometry
     present = geometry.phases >= 0
     blocks = weights.blocks / weights.masses().sum() * (present[:, :, None] & present[:, None, :])
     if geometry.neighbours.parts == "signs":
         blocks = as_signs(blocks)
-    if isinstance(problem, TotalVariance):
-        return VarianceDual(blocks)
-    queries = np.zeros(geometry.workload.shape[0])
-    queries[kept] = weights.queries / weights.queries.sum() / problem.targets[kept]
-    return FitnessDual(blocks, queries)
+    return _dual(problem, blocks, weights.queries, kept)
+
+
+def _dual(
+    problem: FitnessForUse | TotalVariance, neighbour_weights: Array, query_weights: Array, kept: Any
+) -> FitnessDual | VarianceDual:
+    shares = np.zeros(problem.geometry.workload.shape[0])
+    if not problem.sums_variances:
+        shares[kept] = query_weights / query_weights.sum()
+    return dual_of(problem, neighbour_weights, shares)
 
 
 def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:
@@ -203,7 +198,7 @@ def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: P
     diagonal = np.arange(correlations.shape[1])
     correlations[:, diagonal, diagonal] = correlations[:, diagonal, diagonal].max(axis=1, keepdims=True)
     mixed = (1 - RAISED) * correlations / correlations[:, 0, 0].sum() + RAISED * first.blocks
-    if isinstance(problem, TotalVariance):
+    if problem.sums_variances:
         return PhaseWeights(mixed, first.queries)
-    scaled = queries[kept] * problem.targets[kept]
+    scaled = queries[kept] * problem.row_targets[kept]
     return PhaseWeights(mixed, (1 - RAISED) * scaled / scaled.sum() + RAISED * first.queries)

@@ -32,7 +32,6 @@ class OrbitReduction:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of neighbours and queries of the problem."""
         return self.whole.shape
 
     def covariance(self, points: tuple[Array, tuple[Array, ...]]) -> Array:
@@ -72,7 +71,6 @@ def by_orbit(reduced: ascent.ReducedProblem, orbits: Orbits) -> ascent.ReducedPr
 
 
 def _renumber(labels: Index) -> tuple[Index, int]:
-    """Return labels as numbers from 0 without gaps, and how many there are."""
     distinct, numbers = np.unique(labels, return_inverse=True)
     return numbers.ravel().astype(np.intp), len(distinct)
 

@@ -63,7 +63,6 @@ class Derivative:
 
     @classmethod
     def of(cls, shape: tuple[int, int, int], kind: type, backwards: bool, both: bool) -> Derivative:
-        """Return room for it."""
         parts: list[Array] = [np.empty(shape, dtype=kind) for _ in range(4 + both)]
         halves, passed, costs, room, *variances = parts
         whole = np.ones(shape[1:], dtype=kind)
@@ -152,7 +151,6 @@ class Curvature:
         return cls(ahead, back, np.r_[costs, variances], by_a, by_b, within)
 
     def product(self, cells: Array, sums: Array) -> Array:
-        """Multiply with relative changes of the weights on cells and on sums (2 n,)."""
         count, kind = len(cells), self.ahead.passed.dtype
         by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
         gains, halves, a, b = (
@@ -231,7 +229,6 @@ class StreamSpectrum:
         return DIAGONAL * self.weights * self.gains
 
     def curvature_product(self, change: Array) -> Array:
-        """Return minus the Hessian of 2F in relative weights times a vector."""
         if not self.made:
             cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
@@ -266,7 +263,6 @@ class StreamProgram:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of weights on cells and on sums, and rank."""
         count = len(self.numbers)
         return count, 0 if self.fixed else count, count
 
@@ -331,11 +327,9 @@ class Groups:
 
     @property
     def sizes(self) -> npt.NDArray[np.intp]:
-        """Number of steps of each group (m,)."""
         return np.bincount(self.of_step)
 
     def program(self, program: StreamProgram) -> StreamProgram:
-        """Return the problem of groups."""
         sizes, total = self.sizes, np.bincount(self.of_step, program.numbers)
         decays = np.r_[0.0, np.log(np.broadcast_to(program.decay, len(self.places) - 1))]
         fading = np.bincount(self.of_step, np.minimum(decays, -SLOWEST))
@@ -387,7 +381,6 @@ class StreamReduction:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of weights on cells and on sums."""
         return self.program.sizes[:2]
 
     def covariance(self, point: StreamPoint) -> StreamPoint:
@@ -406,8 +399,8 @@ def ascend_stream(
     if orbits is not None:
         return ascend_dense(problem.on_matrix(), limits, method=method, start=start, orbits=orbits)
 
-    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem[StreamReduction]:
-        fixed, geometry = isinstance(problem, TotalVariance), problem.geometry
+    def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
+        fixed, geometry = problem.sums_variances, problem.geometry
         numbers = geometry.on_sums(getattr(problem, problem.numbers))
         program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
         count = len(numbers)

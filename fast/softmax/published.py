@@ -166,7 +166,6 @@ class SoftmaxGradient(SoftmaxNewton):
     name = "softmax_gradient"
 
     def direction(self, derivatives: Derivatives) -> Array:
-        """Return the negative gradient."""
         return -derivatives.gradient
 
 
@@ -229,7 +228,6 @@ class Objective:
         return ObjectivePoint(self, covariance, factor, half, profile, ratios, neighbour_shares, query_shares, value)
 
     def sharpened(self, growth: float) -> Objective:
-        """Return the objective with both t multiplied by a factor."""
         return replace(self, t1=growth * self.t1, t2=growth * self.t2)
 
     def trace_norm(self, neighbour_shares: Array, query_shares: Array) -> float:
@@ -258,7 +256,6 @@ class ObjectivePoint:
     value: float  # F
 
     def derivatives(self) -> Derivatives:
-        """Return the gradient, and the arrays for Hessian products."""
         objective = self.objective
         solved = scipy.linalg.solve_triangular(self.factor, self.half, check_finite=False)
         privacy = (solved * self.neighbour_shares) @ solved.T
@@ -304,7 +301,6 @@ class Derivatives:
         return np.asarray(half + half.T)
 
     def _changes(self, direction: Array) -> tuple[Array, Array]:
-        """Return ``a_i' P a_i`` and ``v_j P v_j'``."""
         queries = self.point.objective.queries
         return (
             np.einsum("ki,ki->i", direction @ self.solved, self.solved),
@@ -413,7 +409,6 @@ class Path:
         return f"it ended by its own rule, (s + m)/t1 = {bound:.2g}, which proves nothing by itself"
 
     def sharper(self, objective: Objective) -> Objective:
-        """Return the next sub-problem's objective."""
         growth, t1 = self.method.growth, objective.t1
         if self.asked is not None and growth * t1 >= self.asked:
             # A product might miss the requested sharpness by rounding.

@@ -7,7 +7,7 @@ import numpy as np
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference.formulas.noise import HOLDER, NORM, VARIANCE, covariance, query_weights, targets
+from dualmech.reference.formulas.noise import HOLDER, NORM, VARIANCE, Goal, covariance, query_weights, targets
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 COMPLEMENT = Line(
@@ -63,7 +63,6 @@ def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
-    """Return the constraints by which no phase costs more than a limit."""
     if _of_signs(problem):
         return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (
@@ -127,36 +126,29 @@ def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
 
 
 def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
-    symbols: tuple[Symbol, ...] = ()
-    objective, cost, limit, factor = r"\alpha", r"\alpha", "1", ""
-    sought = Symbol(r"\alpha", "the squared privacy cost")
-    if isinstance(problem, PrivacyFirst):
-        allowed = problem.cost
-        symbols = (Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(allowed)),)
-        objective, cost, limit, factor = r"\kappa", r"\gamma", r"\kappa", r"\kappa "
-        sought = Symbol(r"\kappa", "the factor on the targets")
+    aim = Goal.of(problem)
     norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) W \Lambda^{1/2} \rVert_*^2"
     return Formula(
-        (*_matrices(problem), targets(problem), *symbols),
-        (covariance(problem), sought, *_more(problem)),
+        (*_matrices(problem), targets(problem), *aim.given),
+        (covariance(problem), aim.sought, *_more(problem)),
         Program(
             "minimise",
-            objective,
+            aim.sought.name,
             r"$\Sigma \succ 0$ and Z" if _of_signs(problem) else r"$\Sigma \succ 0$, Z and d",
             (
                 COMPLEMENT,
-                *_paid(problem, r"S_p Z S_p^{\top}", cost),
-                Line(rf"{VARIANCE} \le {factor}c_j", "for all queries $j$", "accuracy"),
+                *_paid(problem, r"S_p Z S_p^{\top}", aim.cost),
+                Line(rf"{VARIANCE} \le {aim.factor}c_j", "for all queries $j$", "accuracy"),
             ),
         ),
         (_weights(problem), query_weights(problem.geometry.workload.shape[0])),
         Program(
             "maximise",
-            norm if not symbols else rf"\frac{{1}}{{\gamma}} {norm}",
+            aim.bound(norm),
             rf"${_masses(problem)[0]}$, $\mu \ge 0$",
             (_masses(problem)[1], Line(r"\sum_j \mu_j c_j \le 1")),
         ),
-        _proof(cost, limit, r"since $\sum_j \mu_j c_j \le 1$"),
+        _proof(aim.cost, aim.limit, r"since $\sum_j \mu_j c_j \le 1$"),
         _notes(problem),
     )
 

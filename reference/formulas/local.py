@@ -150,7 +150,6 @@ def projection(problem: LocalProjection) -> Formula:
 
 
 def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
-    """Return the dual for given least probabilities."""
     clipped = r"column $u$ of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
     value = r"\sum_u \frac{1}{2} \lVert q_u - R_u \rVert^2 - \lambda_u (1^{\top} q_u - 1)"
     why = Line(
@@ -161,7 +160,6 @@ def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
 
 
 def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
-    """Return the dual over least probabilities as well."""
     meaning = "multipliers of the ratios: of the lower limits where positive, of the upper ones where negative"
     more = (Symbol(r"\gamma", meaning, shape, part="ratios"), Symbol("D", r"$D = 1 \lambda^{\top} + \gamma$", shape))
     value = r"\sum_u \lambda_u - \frac{1}{2} \lVert D \rVert_F^2 - \langle D, R \rangle"

@@ -10,11 +10,11 @@ import numpy as np
 
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.common import CommonMechanism
-from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.refinement import RefinementStage
 from dualmech.problems.reuse import ReuseFitness
 from dualmech.problems.variance import TotalVariance
 from dualmech.problems.weighting import QueryWeighting
+from dualmech.reference.formulas.noise import Goal
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 
@@ -116,7 +116,6 @@ def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
 
 
 def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
-    """Return the same of the volume."""
     spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
     proof = (
         Line(
@@ -234,7 +233,6 @@ class _Blocks:
 
     @property
     def bill(self) -> str:
-        """The sum of all weights on queries and on the release."""
         released = self.sum(r"\sum_t \omega_t", r"\sum_b \operatorname{tr} \Omega_b")
         return r"\sum_j \mu_j c_j" + (f" + {released}" if self.reuse else "")
 
@@ -274,8 +272,9 @@ class _Blocks:
 def on_blocks(problem: object) -> Formula:
     """State a problem about tables on the blocks that symmetry leaves."""
     blocks, weights = _Blocks.of(problem), _weights(problem)
-    paid = Line(rf"{blocks.cost} \le \alpha", "for all kinds i of neighbours", "privacy")
-    met = Line(rf"{blocks.variance} \le c_j", "for all kinds j of queries", "accuracy")
+    aim = Goal.of(problem)
+    paid = Line(rf"{blocks.cost} \le {aim.cost}", "for all kinds i of neighbours", "privacy")
+    met = Line(rf"{blocks.variance} \le {aim.factor}c_j", "for all kinds j of queries", "accuracy")
     spent = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
     norm, both = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
     if blocks.reuse:
@@ -285,16 +284,10 @@ def on_blocks(problem: object) -> Formula:
         weights, letter, sides = weights[:1], "w", ("1", total)
         program = Program("minimise", total, blocks.over, (replace(paid, formula=rf"{blocks.cost} \le 1"),))
         dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", spent[:1])
-    elif isinstance(problem, PrivacyFirst):
-        letter, sides = r"\mu", (r"\gamma", r"\kappa")
-        within = replace(paid, formula=rf"{blocks.cost} \le \gamma")
-        scaled = replace(met, formula=rf"{blocks.variance} \le \kappa c_j")
-        program = Program("minimise", r"\kappa", blocks.over, (within, scaled))
-        dual = Program("maximise", rf"\frac{{1}}{{\gamma}} {norm}", both, spent)
     else:
-        letter, sides = r"\mu", (r"\alpha", "1")
-        program = Program("minimise", r"\alpha", blocks.over, (paid, met, *blocks.known))
-        dual = Program("maximise", norm, both, spent)
+        letter, sides = r"\mu", (aim.cost, aim.limit)
+        program = Program("minimise", aim.sought.name, blocks.over, (paid, met, *blocks.known))
+        dual = Program("maximise", aim.bound(norm), both, spent)
     proof = blocks.proof(letter, sides)
     return Formula(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
 
@@ -323,8 +316,8 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             ),
         ]
     if isinstance(problem, TotalVariance):
-        weights = blocks.orbit_weights(problem.weights)
-        return *symbols, Symbol("w", "what the variances of each kind of queries count", (queries,), lambda: weights)
+        meaning = "what the variances of each kind of queries count"
+        return *symbols, Symbol("w", meaning, (queries,), lambda: problem.row_weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
     if _Blocks.of(problem).reuse:
         if levels:
@@ -338,10 +331,7 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             )
         if blocks.matrix_blocks:
             symbols.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
-    if isinstance(problem, PrivacyFirst):
-        cost = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
-        return *symbols, targets, cost
-    return *symbols, targets
+    return *symbols, targets, *Goal.of(problem).given
 
 
 def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
@@ -351,15 +341,13 @@ def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
         symbols.append(Symbol(r"\tau", "the noise levels of the blocks of one coordinate", (levels,), part="levels"))
     if blocks.matrix_blocks:
         symbols.append(Symbol("K_b", "the covariance of the noise on block b"))
-    if isinstance(problem, PrivacyFirst):
-        symbols.append(Symbol(r"\kappa", "the factor on the targets"))
-    elif not isinstance(problem, TotalVariance):
-        symbols.append(Symbol(r"\alpha", "the squared privacy cost"))
-    return tuple(symbols)
+    return (*symbols,) if isinstance(problem, TotalVariance) else (*symbols, Goal.of(problem).sought)
 
 
 def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
-    blocks = problem.geometry
+    blocks, sums = problem.geometry, _Blocks.of(problem)
+    levels = (Symbol(r"\omega", "weights on what is released on each level, none negative"),)
+    several = (Symbol(r"\Omega_b", "weights on what is released on block b, a matrix"),)
     return (
         Symbol(
             r"\lambda",
@@ -368,16 +356,8 @@ def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
             part="neighbour_weights",
         ),
         Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
-        *_release_weights(problem),
-    )
-
-
-def _release_weights(problem: AnyProblem) -> tuple[Symbol, ...]:
-    blocks = _Blocks.of(problem)
-    levels = Symbol(r"\omega", "weights on what is released on each level, none negative")
-    several = Symbol(r"\Omega_b", "weights on what is released on block b, a matrix")
-    return tuple(
-        symbol for symbol, there in ((levels, blocks.levels), (several, blocks.several)) if there and blocks.reuse
+        *(levels if sums.reuse and sums.levels else ()),
+        *(several if sums.reuse and sums.several else ()),
     )
 
 

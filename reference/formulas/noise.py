@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,6 +135,30 @@ def counts(problem: AnyProblem) -> tuple[int | None, int | None]:
     return (None, None) if problem.geometry.name in ("product", "split") else problem.workload.shape[::-1]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Goal:
+    """The letters of fitness for use, or of privacy first."""
+
+    sought: Symbol  # the objective
+    cost: str  # the limit on the privacy cost
+    limit: str = "1"  # the limit on the variances over their targets
+    given: tuple[Symbol, ...] = ()
+
+    @classmethod
+    def of(cls, problem: AnyProblem) -> Goal:
+        if not isinstance(problem, PrivacyFirst):
+            return cls(Symbol(r"\alpha", "the squared privacy cost"), r"\alpha")
+        allowed = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
+        return cls(Symbol(r"\kappa", "the factor on the targets"), r"\gamma", r"\kappa", (allowed,))
+
+    @property
+    def factor(self) -> str:
+        return "" if self.limit == "1" else f"{self.limit} "
+
+    def bound(self, norm: str) -> str:
+        return rf"\frac{{1}}{{{self.cost}}} {norm}" if self.given else norm
+
+
 def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
     """Return why weights bound noise that costs at most one thing and adds at most another."""
     accuracy = rf"{limit} \ge \sum_j \mu_j {VARIANCE}"
@@ -145,56 +170,30 @@ def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
     )
 
 
-def fitness(problem: FitnessForUse) -> Formula:
+def fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
+    """State fitness for use, or privacy first: the least factor on the targets at a given cost."""
     moves, queries = counts(problem)
+    aim = Goal.of(problem)
     return Formula(
-        (*matrices(problem), targets(problem)),
-        (covariance(problem), Symbol(r"\alpha", "the squared privacy cost")),
+        (*matrices(problem), targets(problem), *aim.given),
+        (covariance(problem), aim.sought),
         Program(
             "minimise",
-            r"\alpha",
+            aim.sought.name,
             definite(problem),
             (
-                Line(rf"{COST} \le \alpha", "for all neighbours $i$", "privacy"),
-                Line(rf"{VARIANCE} \le c_j", "for all queries $j$", "accuracy"),
+                Line(rf"{COST} \le {aim.cost}", "for all neighbours $i$", "privacy"),
+                Line(rf"{VARIANCE} \le {aim.factor}c_j", "for all queries $j$", "accuracy"),
             ),
         ),
         (neighbour_weights(moves), query_weights(queries)),
         Program(
             "maximise",
-            TRACE_NORM,
+            aim.bound(TRACE_NORM),
             r"$\lambda, \mu \ge 0$",
             (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1")),
         ),
-        bound_lines(r"\alpha", "1", r"since $\sum_j \mu_j c_j \le 1$"),
-        notes(problem),
-    )
-
-
-def privacy_first(problem: PrivacyFirst) -> Formula:
-    """State privacy first: the least factor on the targets at a given cost."""
-    moves, queries = counts(problem)
-    limit = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
-    return Formula(
-        (*matrices(problem), targets(problem), limit),
-        (covariance(problem), Symbol(r"\kappa", "the factor on the targets")),
-        Program(
-            "minimise",
-            r"\kappa",
-            definite(problem),
-            (
-                Line(rf"{COST} \le \gamma", "for all neighbours $i$", "privacy"),
-                Line(rf"{VARIANCE} \le \kappa c_j", "for all queries $j$", "accuracy"),
-            ),
-        ),
-        (neighbour_weights(moves), query_weights(queries)),
-        Program(
-            "maximise",
-            rf"\frac{{1}}{{\gamma}} {TRACE_NORM}",
-            r"$\lambda, \mu \ge 0$",
-            (Line(r"\sum_i \lambda_i \le 1"), Line(r"\sum_j \mu_j c_j \le 1")),
-        ),
-        bound_lines(r"\gamma", r"\kappa", r"since $\sum_j \mu_j c_j \le 1$"),
+        bound_lines(aim.cost, aim.limit, r"since $\sum_j \mu_j c_j \le 1$"),
         notes(problem),
     )
 

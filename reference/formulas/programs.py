@@ -121,18 +121,22 @@ def sum_of_both(problem: object, formula: Formula) -> Form:
     return (*(symbol for symbol in both if symbol.name not in known), _corner(problem)), program
 
 
-def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
-    """Return the formula of total variance on the inverse of Σ, by a matrix inequality."""
+PAID_BY_INVERSE = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
 
+
+def _inverse(size: int) -> Symbol:
+    return Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (size, size))
+
+
+def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
     def form(problem: AnyProblem, formula: Formula) -> Form:
         more = (
-            Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
+            _inverse(problem.geometry.rank),
             Symbol(rows, meaning),
             Symbol("Y", "the total variance is its trace"),
         )
         inequality = rf"\begin{{bmatrix}} X & {rows}^{{\top}} \\ {rows} & Y \end{{bmatrix}} \succeq 0"
-        paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
-        lines = (Line(inequality, rf"so that $Y \succeq {rows} X^{{-1}} {rows}^{{\top}}$", "schur"), paid)
+        lines = (Line(inequality, rf"so that $Y \succeq {rows} X^{{-1}} {rows}^{{\top}}$", "schur"), PAID_BY_INVERSE)
         return more, Program("minimise", r"\operatorname{tr} Y", r"symmetric X and Y", lines)
 
     return form
@@ -140,12 +144,8 @@ def _inverse_form(rows: str, meaning: str) -> Callable[[Any, Formula], Form]:
 
 def variance_frac(problem: AnyProblem, formula: Formula) -> Form:
     """State total variance on the inverse of Σ, as a matrix fraction."""
-    more = (
-        Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", (problem.geometry.rank,) * 2),
-        Symbol("V", r"$\operatorname{diag}(\sqrt{w}) L$"),
-    )
-    paid = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
-    return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (paid,))
+    more = (_inverse(problem.geometry.rank), Symbol("V", r"$\operatorname{diag}(\sqrt{w}) L$"))
+    return more, Program("minimise", r"\operatorname{tr}(V X^{-1} V^{\top})", r"$X \succ 0$", (PAID_BY_INVERSE,))
 
 
 def variance_logdet(problem: object, formula: Formula) -> Form:
@@ -175,8 +175,6 @@ def softmax_frac(problem: object, formula: Formula) -> Form:
 
 
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
-    """Return a formula of query weighting over v, which stands for the powers of the weights."""
-
     def form(problem: object, formula: Formula) -> Form:
         extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
         program = replace(formula.program, objective=objective, constraints=(*more, *formula.program.constraints))
@@ -202,11 +200,8 @@ def common_logdet(problem: object, formula: Formula) -> Form:
 
 def common_volume(problem: AnyProblem, formula: Formula) -> Form:
     """State the volume in the cost matrix, in which it is convex."""
-    size = problem.bounds.shape[1:]
-    more = (
-        Symbol("X", r"$\Sigma^{-1}$, the inverse of the covariance", size),
-        Symbol("L_i", r"$P_i = L_i L_i^{\top}$", size),
-    )
+    size = problem.bounds.shape[1]
+    more = (_inverse(size), Symbol("L_i", r"$P_i = L_i L_i^{\top}$", (size, size)))
     (line,) = formula.program.constraints
     lines = (replace(line, formula=r"I - L_i^{\top} X L_i \succeq 0"),)
     return more, Program("maximise", r"\log \det X", r"$X \succ 0$", lines)
@@ -223,8 +218,6 @@ def strategy_sdp(problem: object, formula: Formula) -> Form:
 
 
 def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
-    """Return a formula of a local strategy in second-order cones."""
-
     def form(problem: object, formula: Formula) -> Form:
         more = (
             Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),

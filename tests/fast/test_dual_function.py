@@ -16,9 +16,10 @@ from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, OrbitSpectrum, Part
 from dualmech.fast.engine.spectrum import Spectrum
-from dualmech.fast.reductions.dense import Reduction, reduced_fitness, without_copies
+from dualmech.fast.reductions.dense import Reduction, reduced, without_copies
 from dualmech.fast.reductions.orbits import OrbitReduction, mirrored
 from dualmech.linalg import to_dense
+from dualmech.problems.base import dual_of
 from dualmech.validate import Array
 from dualmech.workloads import steps as by_steps
 
@@ -243,11 +244,12 @@ def test_solver_and_judge_agree_on_both_sides_of_any_weights(seed: int) -> None:
     reduction = Reduction.of(problem.geometry, problem.targets)
     neighbours, queries, _ = reduction.program.sizes
     spectrum = reduction.program.at(rng.uniform(0, 1, neighbours + queries))
-    dual = reduction.spread(spectrum.weights, problem.targets)
+    dual = dual_of(problem, *reduction.spread(spectrum.weights))
     judged = problem.certify(problem.feasible(reduction.covariance(spectrum.covariance())), dual)
     assert judged.lower_bound == pytest.approx(spectrum.lower_bound, rel=1e-9)
     assert judged.objective == pytest.approx(spectrum.objective, rel=1e-9)
-    gathered = reduction.gather(dual, problem.targets)
+    gathered = reduced(problem).gather(dual)
+    assert gathered is not None
     first, last = gathered[:neighbours], gathered[neighbours:]
     np.testing.assert_allclose(first, spectrum.weights[:neighbours] / spectrum.weights[:neighbours].sum())
     np.testing.assert_allclose(last, spectrum.weights[neighbours:] / spectrum.weights[neighbours:].sum())
@@ -312,12 +314,12 @@ class TestMirrored:
 
     @staticmethod
     def reduced(problem: dm.FitnessForUse) -> Any:
-        return mirrored(without_copies(reduced_fitness(problem), problem.geometry))
+        return mirrored(without_copies(reduced(problem), problem.geometry))
 
     @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 6))
     def test_the_dual_function_is_the_same(self, seed: int, cells: int, count: int) -> None:
         problem = self.symmetric(seed, cells, count)
-        whole = without_copies(reduced_fitness(problem), problem.geometry)
+        whole = without_copies(reduced(problem), problem.geometry)
         half = mirrored(whole)
         if half is whole:
             return  # the cells do not stand for the basis

@@ -14,7 +14,7 @@ from dualmech import fast, reference
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.fast.engine import orbits
 from dualmech.fast.engine import spectrum as engine
-from dualmech.fast.reductions.dense import by_orbit, reduced_fitness
+from dualmech.fast.reductions.dense import by_orbit, reduced
 from dualmech.geometry.orbits import averages
 
 
@@ -208,8 +208,8 @@ class TestTiedHessian:
     ) -> None:
         monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
         problem = dm.FitnessForUse(dm.workloads.all_range(4), 1.0)
-        reduced = by_orbit(reduced_fitness(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
-        program = reduced.reduction.program
+        tied = by_orbit(reduced(problem), dm.Orbits.of(problem, [[3, 2, 1, 0]]))
+        program = tied.reduction.program
         weights = np.random.default_rng(1).uniform(0.1, 1, sum(program.sizes[:2]))
         spectrum = program.at(weights).smoothed(smoothing)
         chosen = np.arange(len(weights))

@@ -36,7 +36,6 @@ from dualmech.immutable import set_parts
 from dualmech.linalg import EPS
 from dualmech.neighbours import NeighboursLike
 from dualmech.problems.base import OnGeometry, Problem
-from dualmech.problems.fitness import scale_to_cost
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Status
 from dualmech.reference import attempts, backends
@@ -143,10 +142,6 @@ class PMean(OnGeometry[PMeanDual]):
         scaled = query_weights / query_weights.max()
         total, rounding = self.geometry.total_bound(neighbour_weights, scaled / self.targets)
         return total / self._dual_norm(scaled), rounding + 4 * (len(scaled) + 4) * EPS
-
-    def feasible(self, primal: object) -> Any:
-        """Return the covariance scaled so that the squared privacy cost is exactly 1."""
-        return scale_to_cost(self.geometry, self.geometry.point(primal), 1.0)
 
     def prices(self, dual: object) -> Array:
         """Return each query's share of ``Σ_j μ_j v_j / c_j`` at the covariance of the dual weights."""

@@ -245,7 +245,6 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     @property
     def _lengths(self) -> Array:
-        """``‖W_u‖²`` of each user type."""
         return np.einsum("ku,ku->u", self.root, self.root)
 
     @property

@@ -18,24 +18,6 @@ class TestWorkedExamplePrefix2:
 
     covariance = ((Fraction(1), Fraction(-1, 2)), (Fraction(-1, 2), Fraction(1)))
     neighbours, queries = (Fraction(2, 3), Fraction(1, 3)), (Fraction(1, 3), Fraction(2, 3))
-    workload = ((1, 0), (1, 1))
-
-    def test_both_sides_are_four_thirds_in_rationals(self) -> None:
-        (a, b), (_, c) = self.covariance
-        determinant = a * c - b * b
-        costs = [c / determinant, a / determinant]
-        variances = [
-            sum(row[i] * self.covariance[i][j] * row[j] for i in range(2) for j in range(2)) for row in self.workload
-        ]
-        assert costs == [Fraction(4, 3)] * 2 and variances == [1, 1]
-        # For two singular values, the square of their sum is the sum of squares plus twice the product; here
-        # the product is the square root of 4/81.
-        squares = sum(
-            self.queries[j] * self.neighbours[i] * self.workload[j][i] ** 2 for i in range(2) for j in range(2)
-        )
-        product = self.neighbours[0] * self.neighbours[1] * self.queries[0] * self.queries[1]
-        assert product == Fraction(2, 9) ** 2
-        assert squares + 2 * Fraction(2, 9) == Fraction(4, 3)
 
     def test_the_judge_agrees(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(2), 1.0)
@@ -78,12 +60,6 @@ class TestTheorem7IdentityAndTotal:
                 judged = self.problem(d, k, gamma).certify(covariance, dual)
                 assert judged.objective == pytest.approx(cost, rel=max(1e-12, judged.resolution)), (d, k)
                 assert judged.gap <= 1e-11 and judged.certifies(1e-8), (d, k, judged)
-
-    def test_theorem_7(self) -> None:
-        for d in range(2, 61):
-            cost, covariance, _ = self.closed_form(d, 1, 2.0)
-            assert cost == pytest.approx(2 * d / (1 + d) / 2.0, rel=1e-14)
-            np.testing.assert_allclose(covariance, 2.0 * ((d + 1) * np.eye(d) - 1) / d, rtol=1e-12)
 
     def test_both_layers_find_it(self) -> None:
         for d, k in ((2, 1), (3, 1), (3, 2.5), (5, 1), (7, 0.007), (17, 4), (17, 17), (60, 1), (60, 70)):
