@@ -216,7 +216,7 @@ def solve_pure(name: str, build: Callable[[], dm.Workload], bases: dict[str, Bas
 
     Examples
     --------
-    >>> row = solve_pure("all ranges", partial(all_ranges, (64,)), RANGE_BASES)
+    >>> row = solve_pure("all ranges", partial(eig.all_ranges, (64,)), RANGE_BASES)
     >>> row.outcome.name, [round(end, 3) for end in row.parts[0].gain]
     ('AGREE', [1.034, 1.034])
     """
