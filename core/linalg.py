@@ -103,6 +103,16 @@ def singular_values(matrix: Array) -> Array:
     return np.asarray(values)
 
 
+def triangle(rows: Matrix) -> Array:
+    """Return R (k, k), or (m, k) of fewer rows, with ``R'R = X'X`` for rows X (m, k).
+
+    Long rows come first: a factorisation by reflections then keeps the short ones accurate.
+    """
+    order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
+    factor = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0]
+    return np.ascontiguousarray(factor[: rows.shape[1]])
+
+
 def row_space(matrix: Array) -> Array:
     """Return orthonormal rows (k, d) that span the row space of an (m, d) matrix of rank k.
 

@@ -229,13 +229,13 @@ def least_squares(strategy: Array) -> tuple[Array, Array]:
     """
     cells = strategy.shape[1]
     if len(strategy) >= cells:
-        triangle = _triangle(strategy)
+        triangle = linalg.triangle(strategy)
         if np.all(np.diagonal(triangle)):
             root = _inverse(triangle)
             if np.linalg.norm(triangle) * np.linalg.norm(root) < 1 / linalg.UNCLEAR:
                 return np.eye(cells), root
     basis = linalg.row_space(strategy)
-    return basis, _inverse(_triangle(strategy @ basis.T))
+    return basis, _inverse(linalg.triangle(strategy @ basis.T))
 
 
 def answer_rows(workload: Workload, basis: Array, right: Array, what: str) -> Iterator[tuple[int, Array]]:
@@ -329,13 +329,6 @@ def _moves(design: Array, neighbours: Matrix | None) -> tuple[Array, Array]:
     unclear = ~np.any(moves, axis=1) & (off > 0)
     moves[unclear] = off[unclear, None]
     return moves, off
-
-
-def _triangle(rows: Array) -> Array:
-    # Long rows first: a factorisation by reflections then keeps the short ones accurate.
-    order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
-    triangle = scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0]
-    return np.ascontiguousarray(triangle[: rows.shape[1]])
 
 
 def _inverse(triangle: Array) -> Array:

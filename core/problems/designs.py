@@ -66,9 +66,7 @@ def _right_singular_vectors(queries: Array) -> Array:
     """
     basis = linalg.row_space(queries)
     inner = queries @ basis.T
-    order = np.argsort(-np.linalg.norm(inner, axis=1), kind="stable")
-    triangle = scipy.linalg.qr(inner[order], mode="r", check_finite=False)[0][: len(basis)]
-    _, _, right = linalg.svd(triangle, full_matrices=True)
+    _, _, right = linalg.svd(linalg.triangle(inner), full_matrices=True)
     return np.asarray(right @ basis)
 
 

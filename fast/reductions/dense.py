@@ -247,10 +247,7 @@ def _triangle(queries: Array | SteppedQueries) -> Array:
         triangle = linalg.cholesky(gram) if linalg.are_clearly_independent(gram) else None
         if triangle is not None:
             return triangle
-    rows = np.asarray(queries)
-    # Long rows first: a factorisation by reflections then keeps the short ones accurate.
-    order = np.argsort(-np.linalg.norm(rows, axis=1), kind="stable")
-    return np.asarray(scipy.linalg.qr(rows[order], mode="r", check_finite=False)[0][: rows.shape[1]])
+    return linalg.triangle(np.asarray(queries))
 
 
 def ascend_dense(
