@@ -109,6 +109,12 @@ class Priced:
         """Number of user types in each set (a, b)."""
         return self.left.sum(axis=1)[:, None] + self.right.sum(axis=1)[None, :]
 
+    def sums(self, chosen: npt.NDArray[np.intp], weights: Array) -> Array:
+        """Return the total weight (s,) of the user types in each set at flat positions of the block."""
+        first, second = np.unravel_index(chosen, self.values.shape)
+        half = self.left.shape[1]
+        return np.asarray((self.left @ weights[:half])[first] + (self.right @ weights[half:])[second])
+
     def sets(self, chosen: npt.NDArray[np.intp]) -> Sets:
         """Return the sets (s, n) at flat positions of the block."""
         first, second = np.unravel_index(chosen, self.values.shape)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.linalg import blas, lapack
 
@@ -32,8 +31,6 @@ from dualmech.validate import Array
 # range of ``diag(w/a)^(1/2) P`` and the squared lengths of the rows of Y are ``w_S ‖Z'p_S‖² / a_S``. No inverse of G
 # is formed, and weights may vanish until G is singular, as it is at the optimum of some workloads.
 
-
-Index = npt.NDArray[np.intp]
 
 NEARLY = 0.995  # share of the way to the boundary that a step goes at most
 
@@ -389,38 +386,34 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
     form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
     least = -SINGLE_ERROR * (1 + local.gain(frame.epsilon)) ** 2 * float(np.abs(form).sum()) if single else 0.0
     most = count * len(frame.parts)  # a set and its image, where one stands for both
-    sets, rise = [np.zeros((0, size), dtype=bool)], 0.0
+    sets, scores, rise = [np.zeros((0, size), dtype=bool)], [np.zeros(0)], 0.0
     for block in local.forms(form, frame.epsilon, frame.mirrored, single):
         if not block.values.max() > least:
             continue
         chosen = np.flatnonzero(block.values.ravel() > least)
-        first, second = np.unravel_index(chosen, block.values.shape)
-        halves = block.left, first, block.right, second
-        scores, largest = _scores(frame, point, block.values.ravel()[chosen], halves)
+        members, shares = (block.sums(chosen, weights) for weights in (np.ones(size), point.share))
+        block_scores, largest = _scores(frame, point, block.values.ravel()[chosen], members, shares)
+        worst = np.argpartition(block_scores, -min(most, len(chosen)))[-most:]
+        sets.append(block.sets(chosen[worst]))
+        scores.append(block_scores[worst])
         rise = max(rise, largest)
-        sets.append(block.sets(chosen[np.argpartition(scores, -min(most, len(scores)))[-most:]]))
-    worst = np.vstack(sets)
-    vectors = 1 + local.gain(frame.epsilon) * worst
-    empty = np.zeros((1, 0), dtype=bool), np.zeros(len(worst), dtype=np.intp)
-    scores, largest = _scores(
-        frame, point, np.einsum("su,su->s", vectors @ form, vectors), (*empty, worst, np.arange(len(worst)))
-    )
-    order = np.argsort(-scores, kind="stable")[:most]
-    return largest if single else rise, distinct(frame, worst[order[scores[order] > 0]])[:count]
+    worst_sets, worst_scores = np.vstack(sets), np.concatenate(scores)
+    if single:
+        vectors = 1 + local.gain(frame.epsilon) * worst_sets
+        values = np.einsum("su,su->s", vectors @ form, vectors)
+        worst_scores, rise = _scores(frame, point, values, worst_sets.sum(axis=1), worst_sets @ point.share)
+    order = np.argsort(-worst_scores, kind="stable")[:most]
+    return rise, distinct(frame, worst_sets[order[worst_scores[order] > 0]])[:count]
 
 
-def _scores(
-    frame: Frame, point: PatternPoint, values: Array, halves: tuple[Sets, Index, Sets, Index]
-) -> tuple[Array, float]:
+def _scores(frame: Frame, point: PatternPoint, values: Array, members: Array, shares: Array) -> tuple[Array, float]:
     """Return by how much patterns are priced too low, and by how much the judge will raise all costs for them.
 
-    `values` are ``v_S' K v_S`` of the sets that rows of two halves make up. Where the prior is uneven, the judge takes
-    the least that is compatible with the costs.
+    `values` are ``v_S' K v_S``, `members` the numbers of user types in the sets, `shares` their sums of ``n π``. Where
+    the prior is uneven, the judge takes the least that is compatible with the costs.
     """
-    left, first, right, second = halves
-    size, half, excess = len(point.share), left.shape[1], local.gain(frame.epsilon)
-    members = left.sum(axis=1)[first] + right.sum(axis=1)[second]
-    mass = size + excess * ((left @ point.share[:half])[first] + (right @ point.share[half:])[second])
+    size, excess = len(point.share), local.gain(frame.epsilon)
+    mass = size + excess * shares
     scores = values / ((size + excess * members) * mass)
     scores[(members == 0) | (members == size)] = -np.inf
     even = np.allclose(point.share, 1, rtol=1e-12, atol=0)
