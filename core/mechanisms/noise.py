@@ -365,9 +365,10 @@ class NoisyQueries:
         return self._own_variances(workload)
 
     def _own_variances(self, workload: Workload) -> Array:
-        """Return what `variances` are by the two matrices alone; of queries with few steps without their matrix."""
+        """Return what `variances` are by the two matrices alone; by steps of queries that need no matrix."""
         self.check_cells(workload)
-        steps = workload.steps() if linalg.is_identity(self.independent_rows) and not any(self._shares) else None
+        by_steps = workload.needs_no_matrix and linalg.is_identity(self.independent_rows) and not any(self._shares)
+        steps = workload.steps() if by_steps else None
         if steps is not None and steps.is_whole:
             variances, off = steps.enclosed_forms(self._independent_noise)
             if np.all(off <= LEAST_TOLD * variances):
