@@ -312,6 +312,7 @@ def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
+    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 

@@ -70,6 +70,7 @@ def solve_capped(
 
 
 def _searched(search: Search, width: float, layer: Layer, z: float) -> Capped:
+    """Return what the search finds; of limits that are too tight, say which margins this privacy allows."""
     try:
         return capped(**search._asdict(), tol=width, layer=layer.value)
     except TightLimitsError as error:

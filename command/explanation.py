@@ -165,6 +165,7 @@ def _exactly(answer: Solution, anywhere: bool) -> tuple[Solution, ExactOptimum |
 
 
 def _interval_in_whole_numbers(answer: Solution) -> tuple[Fraction, Fraction] | None:
+    """Return fractions between which the optimum is proven to lie in whole numbers, None where it is not."""
     workload = getattr(answer.problem, "workload", None)
     if isinstance(workload, Workload) and workload.shape[0] * workload.shape[1] > IN_WHOLE_NUMBERS:
         return None

@@ -156,6 +156,7 @@ def combine(
 
 
 def _unread(names: list[str]) -> list[str]:
+    """Say which columns of the records are not read; of many the first."""
     if not names:
         return []
     shown = ", ".join(printable(name) for name in names[:MOST_UNREAD])
@@ -175,6 +176,7 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
 
 
 def _check_options(level: float | None, output: str | None) -> None:
+    """Refuse a level that is no probability, and a folder that exists: before any work."""
     from dualmech import files, validate
 
     if level is not None:
@@ -198,6 +200,7 @@ def _drawn(planned: ReleasePlan, records: object, allow_empty: bool, ledger: Led
 
 
 def _written(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
+    """Write the tables and the publication's file; say what there is."""
     from dualmech.display import counted
     from dualmech.publishing.keeping import KEPT, write_with_file
     from dualmech.publishing.publication import INDEX, STATEMENT

@@ -281,6 +281,7 @@ class Request:
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
 
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
+        """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
         workload = self._read()
         relation = reachable(workload, self._moves())
         needed = matrix or not isinstance(relation, Relation)

@@ -80,9 +80,11 @@ class CommonProgram:
         return cls(excess / unit + LIFT * identity, lower - LIFT * unit * identity, unit)
 
     def covariance(self, inner: Array) -> Array:
+        """Return a covariance in the problem's own units."""
         return self.shift + self.unit * inner
 
     def value(self, inner: float) -> float:
+        """Return a trace in the problem's own units."""
         return float(np.trace(self.shift)) + self.unit * inner
 
 
@@ -137,6 +139,7 @@ class CommonState:
 
     @property
     def fitted(self) -> Array:
+        """The covariance ``Σ_i P_i Y_i``, in the program's units, symmetrised."""
         product = (self.pulled @ _transpose(self.factors)).sum(axis=0)
         return np.asarray((product + product.T) / 2)
 
@@ -401,6 +404,7 @@ def _summing_to_identity(bounds: Array) -> tuple[Array, Array]:
 
 
 def _in_frame(frame: Array, matrices: Array) -> Array:
+    """Return ``F⁻¹ M F⁻¹'`` of symmetric matrices (p, r, r)."""
     inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, matrices), 1, 2))
     return np.asarray((inner + np.swapaxes(inner, 1, 2)) / 2)
 

@@ -188,6 +188,7 @@ def eigen_weights(
 
 
 def _weigh(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
+    """Weigh the queries; warn where ``newton`` did not reach the tolerance."""
     if method == "newton":
         return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
     message = f"{method} stops at the best weights of its parts."

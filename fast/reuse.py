@@ -426,6 +426,7 @@ def _evaluate(
     before: int,
     smoothing: float = 0.0,
 ) -> ReuseState:
+    """Evaluate both sides of the gap; a smoothed covariance replaces the plain one where it is better."""
     objective = _objective(program, point)
     if smoothing:
         smooth = point.smoothed(smoothing)
@@ -504,6 +505,7 @@ def _step_limit(change: Array, matrices: list[Array]) -> float:
 
 
 def _grown(reach: float, matrices: list[Array]) -> list[Array]:
+    """Return the factors of ``I + reach · matrix``."""
     sums = (np.eye(len(matrix)) + reach * matrix for matrix in matrices)
     return [scipy.linalg.cholesky(matrix, lower=True) if matrix.size else matrix for matrix in sums]
 

@@ -57,14 +57,17 @@ class SineProgram:
 
     @property
     def costs(self) -> Array:
+        """Costs of the pairs of sines (h,)."""
         return np.asarray(self.folded(self.geometry.roots) ** 2)
 
     def folded(self, values: Array) -> Array:
+        """Return the sums over pairs (h,)."""
         first, last = values[: self.half].copy(), values[::-1][: self.half]
         first[: self.cells - self.half] += last[: self.cells - self.half]
         return first
 
     def unfolded(self, values: Array) -> Array:
+        """Return the values of pairs for both of each (d,)."""
         return np.concatenate([values, values[: self.cells - self.half][::-1]])
 
     def hats(self, knots: Index) -> Array:

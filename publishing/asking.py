@@ -66,6 +66,7 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
+    """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
     distinct: dict[str, Array] = {}
     for name, row in rows:
         known = distinct.setdefault(name, row)

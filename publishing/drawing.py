@@ -457,6 +457,7 @@ def given_tables(source: object, domain: Domain) -> Any:
 
 
 def _require_agreement(counts: Mapping[Axes, Counts], domain: Domain) -> None:
+    """Refuse two tables whose marginals on the attributes that they share are not the same."""
     known: dict[Axes, tuple[Axes, Counts]] = {}
     for axes, table in counts.items():
         for shared in _possibly_shared(axes, counts.keys()):

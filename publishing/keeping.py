@@ -150,6 +150,7 @@ def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
 
 
 def _check_parts(publication: Publication) -> None:
+    """Refuse parts of a combination that do not add up to its cost, or that publish tables which it lacks."""
     parts = publication.combined
     if parts and sum(2 * part.rho for part in parts) != publication.drawn.squared_privacy_cost:
         raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost")
@@ -168,6 +169,7 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
+    """Take the declarations of columns from the file; refuse others than those of the plan's specification."""
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
@@ -182,6 +184,7 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
 
 
 def _check_answer(publication: Publication) -> None:
+    """Refuse an answer of a plan with other noise than the mechanism has."""
     if publication.answer is None:
         return
     if publication.combined:
@@ -226,6 +229,7 @@ def _part_spec(part: Part) -> dict[str, Any]:
 
 
 def _part(name: str, spec: Any) -> Part:
+    """Return a part of a combination from its spec; a part of the first version declares columns by its plan."""
     entries = validate.mapping("rho, tables, digest and terms", **{name: spec})
     if not {"rho", "tables", "digest", "terms"} <= entries.keys():
         raise InvalidInputError(f"{name} must have rho, tables, digest and terms, got {sorted(map(str, entries))}")
@@ -251,6 +255,7 @@ def _records_spec(declared: Records) -> dict[str, Any]:
 
 
 def _declared(spec: Any, by_plan: Records) -> Records:
+    """Return the declarations of columns from their spec; refuse others than those of the plan's specification."""
     entries = validate.mapping("count, ignore and persons", records=spec)
     if {*entries} != {"count", "ignore", "persons"}:
         raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")

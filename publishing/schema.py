@@ -108,6 +108,7 @@ class Schema(Domain):
         )
 
     def _together(self, combination: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return values that never come together as texts; refuse unknown ones, and what would leave no record."""
         pairs = []
         for name, items in validate.mapping("attributes to values that never come together", never=combination).items():
             (axis,) = self.axes([name])

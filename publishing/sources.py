@@ -47,7 +47,6 @@ Requested = Mapping[Key, tuple[str, Attribute | None]]
 Locate = Callable[[Sequence[str] | None], Mapping[str, int]]
 """Return the position of each requested column among the names of all columns, or refuse these, or their absence."""
 
-
 Column = Sequence[Any] | npt.NDArray[Any]
 """The values of a column."""
 

@@ -349,6 +349,7 @@ def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str
 
 
 def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
+    """Refuse derived columns that do not follow from what a table asks."""
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
@@ -362,6 +363,7 @@ def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[in
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | None], relation: Relation) -> None:
+    """Refuse margin 0 for a table of which neighbours change some answer."""
     if np.all(counts_nobody(schema, queries)):
         return
     if relation.fixed is None:
@@ -379,6 +381,7 @@ def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | Non
 
 
 def _each(ask: Any) -> dict[str, Any]:
+    """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
     if not isinstance(ask, Mapping) and len({*map(str, ask)}) < len(ask):
         raise InvalidInputError(f"a table must ask each attribute once, got {list(ask)}")
     return {**ask} if isinstance(ask, Mapping) else dict.fromkeys(ask, "values")

@@ -146,6 +146,7 @@ class PrivacyUnit:
 
     @property
     def _relation(self) -> Relation | None:
+        """The relation by a rule, None of listed differences."""
         return None if self.neighbours.startswith(DIFFERENCES) else Relation.of(self.neighbours)
 
     @property
@@ -193,6 +194,7 @@ def _require_protected(bound: Bound, values: int, relation: Relation | None, uni
 
 
 def _binning(domain: Domain | None, name: str) -> str:
+    """Return the SHA-256 of an attribute's column and values, whatever their groupings; empty without an attribute."""
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])

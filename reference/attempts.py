@@ -55,6 +55,7 @@ class BackendRequest:
         time_limit: float | None,
         options: dict[str, Any],
     ) -> BackendRequest:
+        """Check the request; the time counts from here."""
         name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         deadline = Deadline.of(time_limit)
@@ -120,6 +121,7 @@ class Formulations:
     """By the name of a formulation whose constraints are not those of `formula`, a form as in `formulas.programs`."""
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
+        """State the problem over its own arrays; see `dualmech.reference.formulate`."""
         return self.write(problem, self.formulation_name(problem, formulation), **self._with_orbits(options))
 
     def solve(
@@ -133,6 +135,7 @@ class Formulations:
         orbits: object = None,
         **options: object,
     ) -> Solution:
+        """Solve the problem with a backend of CVXPY; see `dualmech.reference.solve`."""
         assert self.scale is not None
         name = self.formulation_name(problem, formulation)
         settings = self._with_orbits({} if orbits is None else {"orbits": orbits})

@@ -112,6 +112,7 @@ class BlockArrays:
 
     @classmethod
     def of(cls, blocks: Blocks) -> BlockArrays:
+        """Take the arrays of a problem, without directions that no neighbour moves."""
         live = np.flatnonzero(np.diff(sp.csc_array(blocks.reach).indptr))
         moved = tuple(block.moved() for block in blocks.matrix_blocks)
         kept = [
@@ -184,6 +185,7 @@ class BlockUnits:
 
     @property
     def objective_unit(self) -> float:
+        """The problem's objective that is 1 in scaled units."""
         return self.cost * (self.total if isinstance(self.problem, TotalVariance) else 1.0)
 
     def noise_vector(self, variables: dict[str, cp.Variable]) -> Array:
@@ -250,6 +252,7 @@ def _sums(stated: BlockArrays) -> tuple[Array, Array]:
 
 
 def _selection(orbits: npt.NDArray[np.intp], count: int) -> sp.csr_array:
+    """Return the matrix (count, n) of zeros and ones that sums numbers by orbit."""
     return sp.csr_array((np.ones(len(orbits)), (orbits, np.arange(len(orbits)))), shape=(count, len(orbits)))
 
 

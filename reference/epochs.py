@@ -82,6 +82,7 @@ def least_total(basis: Array, queries: Array, phases: list[Index], parts: str = 
 
 
 def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
+    """Return the inequalities by which no phase costs more than a limit."""
     bounds = []
     for number, steps in enumerate(phases):
         block = costs[np.ix_(steps, steps)]
@@ -122,6 +123,7 @@ class PhaseUnits:
 
     @property
     def moves(self) -> Array:
+        """The basis in these units, a column for each step (r, n)."""
         whole = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
         whole[:, self.scaled.kept_moves] = self.scaled.moves
         return whole
@@ -137,6 +139,7 @@ class PhaseUnits:
 
     @property
     def objective_unit(self) -> float:
+        """The problem's objective that is 1 in these units."""
         return self.scaled.unit
 
     def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:

@@ -415,6 +415,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return Certificate.of(objective, lower_bound, violation, rounding + allowance + hidden)
 
     def _objective(self, covariance: Array) -> tuple[float, float]:
+        """Return the trace, or the r-th root of the determinant, and its rounding, relative."""
         if self.criterion == "trace":
             return float(np.trace(covariance)), 0.0
         judged = [log_det(block) for block in self._blocks(covariance)]
@@ -548,6 +549,7 @@ class CommonMechanism(Problem[CommonDual, Any]):
         return np.flatnonzero((profile >= within * profile.max()) & np.isfinite(profile.max()))
 
     def _covariance(self, primal: npt.ArrayLike) -> Array | None:
+        """Return the covariance, symmetrised; None where it is not finite."""
         size = len(self.basis)
         if size == 0 and np.size(primal) == 0:
             return np.zeros((0, 0))

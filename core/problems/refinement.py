@@ -262,6 +262,7 @@ class _Frame:
 
 
 def _directions(rank: int, **named: npt.ArrayLike) -> Array:
+    """Return finite directions (rank, n), of which there may be none."""
     ((name, value),) = named.items()
     if getattr(value, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))

@@ -190,6 +190,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return point
 
     def _excess(self, point: Any) -> float:
+        """Return the largest constraint, which may be 1; infinity where noise is no covariance."""
         forms = self.known.constraints(point)
         return np.inf if forms is None else forms.excess(AT_MOST)[0]
 

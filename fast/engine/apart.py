@@ -129,6 +129,7 @@ class WalkPoint:
 
     @cached_property
     def value(self) -> float:
+        """The logarithm of the bound; minus infinity where numbers end."""
         if not (np.isfinite(self.walks.total) and np.all(np.isfinite(self.pairs))):
             return -np.inf
         try:

@@ -327,6 +327,7 @@ class OfRows:
 
     @cached_property
     def gram(self) -> Array:
+        """``R'R`` (n, n)."""
         return np.asarray(self.rows.T @ self.rows)
 
     @cached_property
@@ -341,6 +342,7 @@ class OfRows:
         return form
 
     def of_inverse(self, inverse: Array) -> Evaluated:
+        """Return v of ``Y = C⁻¹``, and its gradient in Y."""
         if self.power is None:
             image = self.gram @ inverse
             return float(np.vdot(inverse, image)), 2 * image
@@ -355,6 +357,7 @@ class OfRows:
         return value, -(inverse.T @ by_inverse) @ inverse.T
 
     def of_series(self, inverse: Array) -> Evaluated:
+        """Return v of the first column of a Toeplitz ``C⁻¹``, and its gradient."""
         if self.power is None:
             image = self.along @ inverse
             return float(inverse @ image), 2 * image

@@ -252,6 +252,7 @@ def _rows(program: DenseDual, factors: Array, root: Array) -> Rows:
 
 
 def _second_moment(program: DenseDual, weights: Array) -> Array:
+    """Return Q (k, k)."""
     if program.second is not None:
         return program.second
     if isinstance(program.queries, SteppedQueries):

@@ -172,6 +172,7 @@ def _factor_sparse(half: Matrix) -> Callable[[Array], Array]:
 
 
 def _rows_times(matrix: Matrix, factors: Array) -> Matrix:
+    """Return ``diag(factors) @ matrix``, sparse where the matrix is."""
     return sp.diags_array(factors) @ matrix if sp.issparse(matrix) else matrix * factors[:, None]
 
 

@@ -302,6 +302,7 @@ def _path_following(program: DualFunction, state: NewtonState, mean: float, leas
 
 
 def _residual(state: NewtonState, point: Evaluation) -> Array:
+    """Return ``w (gradient - a)`` of G at the point's own τ."""
     return point.weights * (point.gradient() - state.sums @ state.multipliers)
 
 

@@ -103,6 +103,7 @@ class DiagonalSpectrum:
         return np.concatenate([neighbour_rows @ (self.smoothing * spent - moved), seen @ moved])
 
     def hessian(self) -> Array:
+        """Return ``-∇²G`` in relative weights."""
         neighbour_rows, seen, kernel = self._relative()
         first = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
         if seen is None:
@@ -310,6 +311,7 @@ class OrbitSpectrum:
         return np.asarray(total)
 
     def curvature_product(self, change: Array) -> Array:
+        """Return ``-∇²G`` times a relative change of the groups' weights."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
         return self.program.gather(
@@ -317,6 +319,7 @@ class OrbitSpectrum:
         )
 
     def curvature(self, chosen: Index, exactly: bool = False) -> Array:
+        """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
         size = len(chosen)
         place = np.full(len(self.weights), -1)
         place[chosen] = np.arange(size)
@@ -340,6 +343,7 @@ class OrbitSpectrum:
 
 
 def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
+    """Return the Hessian of some weights of a part, from its lower triangle."""
     lower = np.tril(spectrum.curvature(members, exactly))
     return np.asarray(lower + np.tril(lower, -1).T)
 

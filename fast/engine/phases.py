@@ -49,6 +49,7 @@ class PhaseWeights:
     queries: Array  # (m,) μ; empty where the weights of queries are fixed
 
     def masses(self) -> Array:
+        """Return m_p (phases,)."""
         return self.blocks[:, 0, 0]
 
     def moved(self, direction: PhaseWeights, length: float) -> PhaseWeights:

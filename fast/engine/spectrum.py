@@ -101,6 +101,7 @@ class SteppedQueries:
         return SteppedQueries(self.steps.chosen(index), self.factors[index])
 
     def gram(self, weights: Array) -> Array:
+        """Return the weighted Gram matrix (k, k)."""
         return self.steps.gram(self.factors**2 * weights)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -176,6 +177,7 @@ class Spectrum:
 
     @cached_property
     def dual_value(self) -> float:
+        """F(λ, μ)."""
         return float(self.values.sum())
 
     @cached_property
@@ -228,6 +230,7 @@ class Spectrum:
         return float(np.log(self.mean).sum()) + 2 * self.log_volume
 
     def covariance(self) -> Array:
+        """Return Σ (k, k), unscaled."""
         half = self.root / np.sqrt(self.mean)
         return half @ half.T
 

@@ -113,6 +113,7 @@ class _ActiveSet:
 
     @cached_property
     def data(self) -> Array:
+        """The data (n,) that the solution stands for."""
         return self.program.data(self.solution)
 
     @cached_property

@@ -185,6 +185,7 @@ class DescentIterate:
 
 
 def _begun(program: DescentObjective, first: DescentIterate) -> DescentIterate:
+    """Return where a walk begins; the authors' code forgets the floors of the walk before."""
     return replace(first, floor=first.strategy.min(axis=1)) if program.published else first
 
 

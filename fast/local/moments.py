@@ -62,6 +62,7 @@ class Entries:
 
     @classmethod
     def of(cls, pairs: Pairs, mirrored: bool) -> Entries:
+        """State the entries for pairs (n, n) of user types."""
         size = len(pairs)
         users, (first, second) = np.arange(size), np.nonzero(np.triu(pairs, 1))
         if mirrored:
@@ -111,6 +112,7 @@ class Entries:
         return np.asarray(half + half.T)
 
     def means(self, form: Array) -> Array:
+        """Return ``tr E_k X`` for a symmetric X."""
         seen = self.vectors @ form @ self.vectors.T
         return np.asarray(2 * self.factors * seen[self.left, self.right].sum(axis=0))
 
@@ -165,6 +167,7 @@ class MomentProgram:
         return cls(root, share, lift, entries, j, spreads, sums * entries.factors)
 
     def users(self, values: Array) -> Array:
+        """Return the costs (n,) of multipliers of the sums."""
         if not self.entries.mirrored:
             return values
         both = np.zeros(len(self.share))
@@ -204,6 +207,7 @@ def _begin(program: MomentProgram, matrix: Array, share: float) -> State:
 
 
 def _half(program: MomentProgram, matrix: Array) -> Array:
+    """Return ``Z = G⁻¹ R'``."""
     factor = scipy.linalg.cho_factor(program.lift @ matrix @ program.lift.T, lower=True, check_finite=False)
     return np.asarray(scipy.linalg.cho_solve(factor, program.root.T, check_finite=False))
 

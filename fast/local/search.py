@@ -135,6 +135,7 @@ def reweigh(
 
 
 def _evaluate(frame: Frame, coordinates: Array, densities: Array) -> tuple[float, Array]:
+    """Return ``tr(R G⁻¹ R')`` and the ``‖Z'p_S‖²`` of all patterns."""
     objective, lengths = 0.0, np.zeros(len(coordinates))
     for part, root in zip(frame.parts, frame.roots, strict=True):
         seen = coordinates[:, part]

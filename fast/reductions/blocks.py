@@ -159,6 +159,7 @@ class BlockReduction(ascent.Reduced):
         return BlockPoint(levels[:single], covariances)
 
     def _all_levels(self, levels: Array) -> Array:
+        """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
         floors = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
         floors[self.live] = levels
         return floors

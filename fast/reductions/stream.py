@@ -151,6 +151,7 @@ class Curvature:
         return cls(ahead, back, np.r_[costs, variances], by_a, by_b, within)
 
     def product(self, cells: Array, sums: Array) -> Array:
+        """Multiply with relative changes of the weights on cells and on sums (2 n,)."""
         count, kind = len(cells), self.ahead.passed.dtype
         by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
         gains, halves, a, b = (
@@ -229,6 +230,7 @@ class StreamSpectrum:
         return DIAGONAL * self.weights * self.gains
 
     def curvature_product(self, change: Array) -> Array:
+        """Return minus the Hessian of 2F in relative weights times a vector."""
         if not self.made:
             cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
@@ -327,6 +329,7 @@ class Groups:
 
     @property
     def sizes(self) -> npt.NDArray[np.intp]:
+        """Number of steps of each group (m,)."""
         return np.bincount(self.of_step)
 
     def program(self, program: StreamProgram) -> StreamProgram:

@@ -301,6 +301,7 @@ class Derivatives:
         return np.asarray(half + half.T)
 
     def _changes(self, direction: Array) -> tuple[Array, Array]:
+        """Return ``a_i' P a_i`` and ``v_j P v_j'``."""
         queries = self.point.objective.queries
         return (
             np.einsum("ki,ki->i", direction @ self.solved, self.solved),

@@ -63,6 +63,7 @@ def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
+    """Return the constraints by which no phase costs more than a limit."""
     if _of_signs(problem):
         return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (

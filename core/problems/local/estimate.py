@@ -231,6 +231,7 @@ class NonnegativeEstimate(Problem[EstimateDual, Never]):
         return (upwards, *self._slopes(upwards))
 
     def _slopes(self, direction: Array) -> tuple[Array, Array]:
+        """Return ``W'ν`` and an allowance for its rounding."""
         matrix = self.workload.matrix
         magnitude = np.asarray(abs(matrix).T @ np.abs(direction))
         return np.asarray(matrix.T @ direction), 2 * (len(direction) + 2) * EPS * magnitude

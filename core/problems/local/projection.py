@@ -156,6 +156,7 @@ class LocalProjection(Problem[ProjectionDual, Never]):
         return np.flatnonzero((strategy.max(axis=1) >= within * self.growth * least) & (least > 0))
 
     def _bound(self, dual: ProjectionDual) -> tuple[float, float]:
+        """Return a bound on the objective, and an allowance for its rounding, absolute."""
         validate.instance(ProjectionDual, dual=dual)
         shape, sums = self.matrix.shape, validate.numeric(1, **{"dual sums": dual.sums})
         ratios = np.zeros(shape)

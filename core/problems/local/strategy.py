@@ -245,6 +245,7 @@ class LocalStrategy(Problem[LocalDual, "LocalMechanism"]):
 
     @property
     def _lengths(self) -> Array:
+        """``‖W_u‖²`` of each user type."""
         return np.einsum("ku,ku->u", self.root, self.root)
 
     @property
