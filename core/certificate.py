@@ -20,6 +20,9 @@ Judge = TypeVar("Judge", bound=Callable[..., Any])
 FEASIBLE = 1e-9
 """A point is feasible when no constraint is exceeded by more than this, relative to its right-hand side."""
 
+SINGULAR = 1e-14  # least over largest eigenvalue, for each row, at which a covariance counts as singular
+NAMED_COORDINATES = 3  # the largest of a direction, in a message
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Displayed):
@@ -146,7 +149,26 @@ def _why_no_point(problem: Any, primal: Any) -> str:
         problem.as_primal(primal)
     except (InvalidInputError, InputTypeError) as error:
         return f"the answer is no point of the problem: {error}"
-    return "the answer leaves something without noise, or without an answer, that neighbours change"
+    directions = [text for part in _arrays(primal) if (text := _singular_direction(part))]
+    return directions[0] if directions else "the answer leaves something unanswered that neighbours change"
+
+
+def _singular_direction(matrix: Array) -> str:
+    """Name the direction in which a symmetric matrix has no noise next to the others; empty if it is regular."""
+    if matrix.ndim != 2 or not np.array_equal(matrix.shape, matrix.T.shape) or not matrix.size:
+        return ""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    scale = float(np.abs(values).max())
+    if values[0] > len(matrix) * SINGULAR * scale:
+        return ""
+    direction = vectors[:, 0] * np.sign(vectors[np.argmax(np.abs(vectors[:, 0])), 0])
+    largest = sorted(np.argsort(-np.abs(direction))[:NAMED_COORDINATES].tolist())
+    entries = ", ".join(f"{direction[row]:.2g} on row {row}" for row in largest if abs(direction[row]) > 1e-3)
+    ratio = values[0] / scale if scale > 0 else 0.0
+    return (
+        f"the answer is without noise in a direction that neighbours change ({entries}): the least eigenvalue of its "
+        f"covariance is {ratio:.2g} times the largest"
+    )
 
 
 def _why_no_bound(dual: object) -> str:

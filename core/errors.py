@@ -39,6 +39,10 @@ class CertificateError(DualmechError, ArithmeticError):
     """A feasible point below a proven bound: impossible, so the library or its arithmetic is at fault."""
 
 
+class WrongAnswerError(DualmechError, AssertionError):
+    """An answer failed a check of `dualmech.crosscheck.testing`: the message names the problem and the fault."""
+
+
 class InfeasibleAnswerError(DualmechError, RuntimeError):
     """A user asked for the mechanism of an answer that the judge found infeasible."""
 

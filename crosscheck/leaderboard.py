@@ -5,40 +5,79 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dualmech import files, validate
+from dualmech.certificate import FEASIBLE
 from dualmech.crosscheck import library
 from dualmech.crosscheck.library import Proven
 from dualmech.errors import CertificateError, DualmechError, FileFormatError, InvalidInputError, did_you_mean
 from dualmech.files import archives
+from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 
 SUFFIXES = (".csv", ".npy", ".npz", ".mtx")
 ARRAYS = ("covariance", "strategy", "answer")
 """Names for the array of an answer in an ``.npz`` file; `seconds` may come with it."""
 
+FAR = 0.01  # relative distance from the optimum above which a symmetric strategy may be a covariance by mistake
+
+COVARIANCE_HINT = (
+    "it was read as a strategy, but looks like a covariance: save it in an .npz file as the array 'covariance'"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An answer of a solver, or a file that is none: how far above the optimum it is, from both sides."""
+    """A solver's answer to one problem, or a file that holds no answer: its distance from the optimum.
+
+    Attributes
+    ----------
+    solver, name : str
+        The solver, and the problem (or the file).
+    objective : float
+        Objective of the point.
+    least, most : float
+        Relative excess of the objective over the upper and the lower end of the proven interval. `most` charges the
+        violation and rounding; both are inf if there is no feasible answer.
+    violation : float
+        Largest relative excess over a constraint.
+    seconds : float
+        Seconds that the solver took; NaN if unknown.
+    fault : str
+        Why the answer is not a feasible point; for `testing.scores` also why dual weights or value are wrong.
+    hint : str
+        What the array of a bad answer looks like.
+    """
 
     solver: str
-    name: str  # of the problem, or of the file
+    name: str
     objective: float = math.nan
-    least: float = math.inf  # relative excess over the upper end of the proven interval; below 0 inside of it
-    most: float = math.inf  # over its lower end; infinite where there is no feasible answer
+    least: float = math.inf
+    most: float = math.inf
+    violation: float = math.nan
     seconds: float = math.nan
-    fault: str = ""  # why it is no feasible answer
+    fault: str = ""
+    hint: str = ""
 
     @property
     def words(self) -> str:
-        """Its distance from the optimum, or why it has none."""
-        return self.fault or library.distance(self.least, self.most)
+        """The distance from the optimum, or the fault, and a hint if there is one."""
+        return (self.fault or library.distance(self.least, self.most)) + (self.hint and f"; {self.hint}")
+
+    def status(self, tol: float) -> str:
+        """Return ``within`` `tol` of the optimum, ``above`` it, ``breaks`` (infeasible), or ``failed`` for other faults.
+
+        - `tol`: relative distance from the optimum.
+        """
+        if self.fault:
+            return "breaks" if self.violation > FEASIBLE else "failed"
+        return "within" if self.most <= tol else "above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +171,33 @@ def _entry(solver: str, path: Path, listed: Mapping[str, Proven], seen: set[str]
     known, problem = listed[name], library.problems()[name]()
     try:
         kind, numbers, seconds = _read(path)
-        certificate, fault = library.judged(known, problem, library.as_point(problem, numbers, kind), scaled)
+        entry = distance_entry(solver, known, problem, library.as_point(problem, numbers, kind), scaled)
     except (DualmechError, CertificateError, OSError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         return Entry(solver, name, fault=str(error).removeprefix(f"{path}: "))
+    bare = kind == "answer" and hasattr(problem, "workload") and hasattr(problem, "basis")
+    hint = COVARIANCE_HINT if bare and entry.status(FAR) != "within" and _is_covariance(numbers) else ""
+    return replace(entry, seconds=seconds, hint=hint)
+
+
+def distance_entry(solver: str, known: Any, problem: AnyProblem, point: object, scaled: bool) -> Entry:
+    """Judge a point, and return its distance from the optimum.
+
+    - `known`: the problem's `name`, with the ends `lower` and `upper` of its proven interval.
+    """
+    certificate, fault = library.judged(known, problem, point, scaled)
     if fault:
-        return Entry(solver, name, certificate.objective, seconds=seconds, fault=fault)
-    # What a violation of 1e-9, or rounding, may hide counts against the answer.
+        return Entry(solver, known.name, certificate.objective, violation=certificate.violation, fault=fault)
+    # The violation of up to 1e-9, and rounding, are charged to the answer.
     least, most = certificate.objective / known.upper - 1, certificate.interval[1] / known.lower - 1
-    return Entry(solver, name, certificate.objective, least, most, seconds)
+    return Entry(solver, known.name, certificate.objective, least, most, certificate.violation)
+
+
+def _is_covariance(matrix: Array) -> bool:
+    """Return whether a matrix is symmetric and positive definite, and no multiple of the identity."""
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if not square or not np.allclose(matrix, matrix.T, rtol=1e-9, atol=0.0) or not np.triu(matrix, 1).any():
+        return False
+    return bool(np.linalg.eigvalsh(matrix)[0] > 0)
 
 
 def _read(path: Path) -> tuple[str, Array, float]:

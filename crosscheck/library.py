@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -46,6 +47,8 @@ def of_problem(problem: Problem) -> dict[str, Array]:
     (['sizes', 'tables', 'records', 'targets', 'allowed'], [[0, -1], [-1, 0], [0, 0]])
     """
     numbers = dict(_flat(problem.in_numbers()))
+    if criterion := getattr(problem, "criterion", None):
+        numbers["criterion"] = np.asarray(criterion)
     with suppress(InvalidInputError, AttributeError):  # where the noise is on no such basis
         numbers["basis"] = np.asarray(problem.basis)  # type: ignore[attr-defined]
     return numbers
@@ -207,9 +210,6 @@ def as_point(problem: AnyProblem, answer: Array, kind: str = "answer") -> Any:
     if hasattr(problem, "workload") and hasattr(problem, "basis"):  # refused by name where the noise is on tables
         if kind != "covariance":
             return problem.as_primal(covariance_of_strategy(problem, array))
-        basis = problem.basis
-        if len(basis) < basis.shape[1] == len(array):
-            array = basis @ validate.symmetric(covariance=array) @ basis.T
     elif 1 in array.shape and getattr(_roughly(problem).primal, "ndim", 0) == 1:
         array = array.ravel()
     return problem.as_primal(array)
@@ -228,12 +228,18 @@ def judged(known: Any, problem: AnyProblem, point: object, scaled: bool) -> tupl
         return certificate, ""
     if certificate.remarks and not mended.feasible:
         return certificate, "; ".join(certificate.remarks)
-    most = (
-        "; ".join(problem.exceeded(point))
-        or f"it exceeds a constraint by {certificate.violation:.3g} of what is allowed"
-    )
+    most = "; ".join(problem.exceeded(point)) or _excess(point, certificate.violation)
     near = distance(mended.objective / known.upper - 1, mended.objective / known.lower - 1)
     return certificate, f"infeasible: {most}; scaled it would be {near}"
+
+
+def _excess(point: object, violation: float) -> str:
+    """Say how far a point is from meeting the constraint that it violates most."""
+    if math.isfinite(violation):
+        return f"it exceeds a constraint by {violation:.3g} of the constraint's bound"
+    if isinstance(point, np.ndarray) and point.ndim == 2 and len(point) == point.shape[1]:
+        return f"it is not positive semidefinite, its least eigenvalue is {np.linalg.eigvalsh(point)[0]:.3g}"
+    return "it is no point of the problem's domain"
 
 
 def distance(least: float, most: float) -> str:

@@ -7,21 +7,23 @@ hundredths of a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dualmech import validate
-from dualmech.certificate import Certificate
+from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.crosscheck import collection, library
-from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.crosscheck.leaderboard import Entry, distance_entry
+from dualmech.errors import InputTypeError, InvalidInputError, WrongAnswerError, first_line
 from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
 MOST_CELLS = 16  # of the problems by default
-WITHIN = 1e-6  # how far above the optimum an answer may be, relative, unless told otherwise
+WITHIN = 1e-6  # default relative distance from the optimum that an answer may have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,21 +142,23 @@ def check(
 ) -> Certificate | None:
     """Assert that an answer is optimal within a tolerance, taken as it is: nothing is rescaled or mended.
 
-    Returns the judge's certificate of the point; None where no point was given. Raises `AssertionError`, which says how
-    far from the optimum, in what and why; `InvalidInputError` or `InputTypeError` for an object that is no answer to
-    the problem.
+    Returns the judge's certificate of the point; None if no point was given. Raises `WrongAnswerError`, an
+    `AssertionError`, for every fault of the answer: it is no point of the problem, it has NaN or a wrong shape, it is
+    infeasible, or its distance from the proven optimum, above or below, exceeds the tolerance.
+    Raises `InvalidInputError` or `InputTypeError` for other arguments.
 
     Parameters
     ----------
     known : KnownProblem
         The problem.
     primal : array, point or mechanism, optional
-        The point, as the problem's own `certify` takes it: for noise its covariance on the basis (k, k), here also on
-        the cells (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a
-        local strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n);
+        The point, as the problem's own `certify` takes it: for noise its covariance on the basis (k, k) or on the cells
+        (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a local
+        strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n);
         an estimate (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
     dual : dual weights, or a tuple of their arrays, optional
-        Multipliers, such as ``(λ, μ)`` for fitness for use: the bound that they prove must be at most `tol` below.
+        Multipliers, such as ``(λ, μ)`` for fitness for use and ``(λ,)`` for total variance: the bound that they prove
+        must be at most `tol` below.
     value : float, optional
         The solver's value of the optimum: at most `tol` from it, above or below.
     tol : float
@@ -173,38 +177,145 @@ def check(
     True
     >>> testing.check(known, noise)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    AssertionError: fitness-prefix-2: infeasible: ... 2 ...; scaled it would be optimal within ...
+    dualmech.errors.WrongAnswerError: fitness-prefix-2: infeasible: ... 2 ...; scaled it would be optimal within ...
     >>> testing.check(known, noise, scaled=True).feasible
     True
     """
     __tracebackhide__ = True
     chosen, allowed = validate.instance(KnownProblem, known=known), validate.nonnegative_number(tol=tol)
+    mended = validate.boolean(scaled=scaled)
     if primal is None and dual is None and value is None:
         raise InvalidInputError("primal, dual or value must be given, got none of them")
     if value is not None:
-        _check_value(chosen, validate.real(value=value), allowed)
+        _check_value(chosen, value, allowed)
     if dual is not None:
         _check_dual(chosen, dual, allowed)
-    if primal is None:
-        return None
-    return _check_point(chosen, _point(chosen, primal), validate.boolean(scaled=scaled), allowed)
+    return None if primal is None else _check_point(chosen, _point(chosen, primal), mended, allowed)
+
+
+def distance(known: KnownProblem, primal: object, *, scaled: bool = False) -> float:
+    """Return an upper bound on the relative distance of a point's objective from the optimum.
+
+    It is at least 0, charges the point's violation of constraints of up to 1e-9, and is inf for an infeasible point
+    (with `scaled` the point is made feasible first).
+    Raises `WrongAnswerError` for an object that is no point of the problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dualmech.crosscheck import testing
+    >>> (known,) = testing.problems(["fitness-prefix-2"])
+    >>> round(testing.distance(known, np.eye(2) / 2), 6), testing.distance(known, np.eye(2))
+    (0.5, inf)
+    """
+    chosen = validate.instance(KnownProblem, known=known)
+    return max(_entry(chosen, _point(chosen, primal), validate.boolean(scaled=scaled)).most, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How far a solver's answers are from the optima of many problems; `str` of it is a table of at most 80 columns.
+
+    Attributes
+    ----------
+    entries : tuple of leaderboard.Entry
+        A row for each problem; its `fault` says why an answer failed.
+    tol : float
+        Relative distance from the optimum within which an answer counts.
+    """
+
+    entries: tuple[Entry, ...]
+    tol: float
+
+    @property
+    def within(self) -> int:
+        """Number of answers without a fault that are within `tol` of the optimum."""
+        return sum(entry.status(self.tol) == "within" for entry in self.entries)
+
+    def __str__(self) -> str:
+        width = max((len(entry.name) for entry in self.entries), default=0)
+        lines = [f"{'problem':{width}} {'apart':>7} {'exceeds':>7} {'s':>5} status"]
+        lines += [
+            f"{entry.name:{width}} {max(entry.most, 0.0):7.1e} {entry.violation:7.1e} {entry.seconds:5.2f} "
+            f"{entry.status(self.tol)}"
+            for entry in self.entries
+        ]
+        return "\n".join([*lines, f"{self.within} of {len(self.entries)} within {self.tol:g} of the optimum"])
+
+
+def scores(
+    solver: Callable[[KnownProblem], object],
+    names: Sequence[str] | None = None,
+    *,
+    most_cells: int = MOST_CELLS,
+    matrix: bool = False,
+    tol: float = WITHIN,
+    scaled: bool = False,
+) -> Scores:
+    """Run a solver on problems of the library, and return how far each answer is from the proven optimum.
+
+    The solver takes a `KnownProblem` and returns a point, or a tuple of up to three: point, dual weights, value, as
+    `check` takes them. An exception in the solver, an answer that is no point, and dual weights or a value that miss
+    the optimum by more than `tol` are faults in the answer's row, and the next problem follows.
+    Raises what `problems` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dualmech.crosscheck import testing
+    >>> table = testing.scores(lambda known: np.eye(len(known.basis)), ["fitness-prefix-2"], scaled=True)
+    >>> (row,) = table.entries
+    >>> table.within, round(row.most, 6), row.violation, row.fault
+    (0, 0.5, 0.0, '')
+    """
+    chosen = problems(names, most_cells=most_cells, matrix=matrix)
+    run, mended = validate.function(solver=solver), validate.boolean(scaled=scaled)
+    allowed = validate.nonnegative_number(tol=tol)
+    return Scores(tuple(_scored(run, known, allowed, mended) for known in chosen), allowed)
+
+
+def _scored(solver: Callable[[KnownProblem], object], known: KnownProblem, allowed: float, scaled: bool) -> Entry:
+    """Return a solver's row for one problem: distance, violation, seconds and the first fault."""
+    began, name = time.perf_counter(), str(getattr(solver, "__name__", "solver"))
+    try:
+        answer = solver(known)
+    except Exception as error:
+        return Entry(name, known.name, seconds=time.perf_counter() - began, fault=f"failed: {first_line(error)}")
+    seconds = time.perf_counter() - began
+    parts = answer if isinstance(answer, tuple) and len(answer) <= 3 else (answer,)
+    primal, dual, value = (*parts, *[None] * (3 - len(parts)))
+    try:
+        entry = replace(_entry(known, _point(known, primal), scaled), solver=name, seconds=seconds)
+    except WrongAnswerError as error:
+        return Entry(name, known.name, seconds=seconds, fault=str(error))
+    try:
+        if dual is not None or value is not None:
+            check(known, None, dual, value, tol=allowed)
+    except WrongAnswerError as error:
+        return replace(entry, fault=entry.fault or str(error))
+    return entry
+
+
+def _entry(known: KnownProblem, point: object, scaled: bool) -> Entry:
+    return distance_entry("", known, known.problem, point, scaled)
 
 
 def _point(known: KnownProblem, primal: object) -> object:
-    """Return an answer as a point of the problem: noise on the cells becomes noise on the basis."""
+    """Return an answer as a point of the problem; anything else is a wrong answer."""
+    __tracebackhide__ = True
     try:
         if isinstance(primal, np.ndarray | list):
             return library.as_point(known.problem, validate.finite(primal=primal), "covariance")
         return known.problem.as_primal(primal)
     except (InvalidInputError, InputTypeError) as error:
-        raise type(error)(f"primal is no answer to {known.name}: {error}") from error
+        raise WrongAnswerError(f"{known.name}: primal is no answer: {error}") from error
 
 
 def _check_point(known: KnownProblem, point: object, scaled: bool, allowed: float) -> Certificate:
     __tracebackhide__ = True
     certificate, fault = library.judged(known, known.problem, point, scaled)
     if fault:
-        raise AssertionError(f"{known.name}: {fault}")
+        raise WrongAnswerError(f"{known.name}: {fault}")
     _check_objective(known, certificate.objective, allowed)
     return certificate
 
@@ -217,29 +328,33 @@ def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
         with np.errstate(all="ignore"):
             certificate: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
     except (InvalidInputError, InputTypeError) as error:
-        raise type(error)(f"dual proves nothing about {known.name}: {error}") from error
+        raise WrongAnswerError(f"{known.name}: dual proves nothing: {error}") from error
     if certificate.lower_bound >= known.lower * (1 - allowed):
         return
     reason = "; ".join(certificate.remarks) or f"the dual weights prove a bound of {certificate.lower_bound:.12g}"
-    raise AssertionError(
+    raise WrongAnswerError(
         f"{known.name}: {reason}, {_percent(1 - certificate.lower_bound / known.lower)} below the optimum, which is "
         f"proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
     )
 
 
-def _check_value(known: KnownProblem, number: float, allowed: float) -> None:
+def _check_value(known: KnownProblem, value: object, allowed: float) -> None:
     __tracebackhide__ = True
+    try:
+        number = validate.real(value=value)
+    except (InvalidInputError, InputTypeError) as error:
+        raise WrongAnswerError(f"{known.name}: {error}") from error
     low, high = known.lower * (1 - allowed), known.upper * (1 + allowed)
     if low <= number <= high:
         return
     hint = "; its square is the optimum" if low <= number * abs(number) <= high else ""
     if not math.isfinite(number):
-        raise AssertionError(
+        raise WrongAnswerError(
             f"{known.name}: the value is {number}, where the optimum is proven to be {_between(known)}"
         )
     below, above = 1 - number / known.lower, number / known.upper - 1
     where = f"{_percent(below)} below what is possible" if number < low else f"{_percent(above)} above the optimum"
-    raise AssertionError(
+    raise WrongAnswerError(
         f"{known.name}: the value {number:.12g} is {where}: the optimum is proven to be {_between(known)}; at most "
         f"{_percent(allowed)} is allowed{hint}"
     )
@@ -247,8 +362,13 @@ def _check_value(known: KnownProblem, number: float, allowed: float) -> None:
 
 def _check_objective(known: KnownProblem, achieved: float, allowed: float) -> None:
     __tracebackhide__ = True
+    if achieved < known.lower * (1 - max(allowed, FEASIBLE)):
+        raise WrongAnswerError(
+            f"{known.name}: the answer achieves {achieved:.12g}, {_percent(1 - achieved / known.lower)} below what is "
+            f"possible: the optimum is proven to be {_between(known)}; it owes that to constraints it exceeds"
+        )
     if not achieved <= known.upper * (1 + allowed):
-        raise AssertionError(
+        raise WrongAnswerError(
             f"{known.name}: the answer achieves {achieved:.12g}, at least {_percent(achieved / known.upper - 1)} above "
             f"the optimum, which is proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -21,31 +22,45 @@ from dualmech.solution import Solution, judged_solution
 
 @dataclass(slots=True)
 class Best:
-    """The best point and the best dual weights so far."""
+    """The best point and the best dual weights so far, by the proven interval of their certificates."""
 
     primal: Any = None
     dual: Any = None
     objective: float = np.inf
     bound: float = 0.0
+    upper: float = np.inf  # of the optimum, with rounding and violation charged
+    lower: float = 0.0
+    resolution: float = 0.0
+    remark: str = ""  # why dual weights of the method prove nothing
 
     @property
     def gap(self) -> float:
         return (self.objective - self.bound) / self.bound if self.bound > 0 else np.inf
 
     def take(self, problem: Problem, proposal: object, some_dual: Callable[[], object]) -> None:
-        """Take a step's point, made feasible, and its weights where they are better than the best so far."""
+        """Take a step's point, made feasible, and its weights if they are better than the best so far.
+
+        Weights that prove nothing count as none; without any the bound is that of `some_dual`.
+        """
         primal, dual = proposal if isinstance(proposal, tuple) and len(proposal) == 2 else (proposal, None)
+        if primal is None:
+            raise InputTypeError("the point must be an array or a mechanism, or a pair of it and dual weights, got None")
         point = problem.feasible(problem.as_primal(primal))
-        if dual is None and self.dual is None:
-            dual = some_dual()
-        weights = self.dual if dual is None else problem.as_dual(dual)
-        certificate = problem.certify(point, weights)
-        if self.primal is None or (
-            certificate.feasible and certificate.objective + certificate.offset < self.objective
-        ):
-            self.primal, self.objective = point, certificate.objective + certificate.offset
-        if self.dual is None or certificate.lower_bound + certificate.offset > self.bound:
-            self.dual, self.bound = weights, certificate.lower_bound + certificate.offset
+        weights = None if dual is None else problem.as_dual(dual)
+        if weights is not None:
+            certificate = problem.certify(point, weights)
+            if not certificate.lower_bound + certificate.offset > 0:
+                self.remark = self.remark or "; ".join(certificate.remarks) or "the dual weights prove nothing"
+                weights = None
+        if weights is None:
+            weights = some_dual() if self.dual is None else self.dual
+            certificate = problem.certify(point, weights)
+        lower, upper = certificate.interval
+        if self.primal is None or upper < self.upper:
+            self.primal, self.objective, self.upper = point, certificate.objective + certificate.offset, upper
+            self.resolution = certificate.resolution
+        if self.dual is None or lower > self.lower:
+            self.dual, self.bound, self.lower = weights, certificate.lower_bound + certificate.offset, lower
 
 
 Function: TypeAlias = Callable[[Any], Any]
@@ -71,14 +86,15 @@ class Custom(Method):
         """
         began, best, history = time.perf_counter(), Best(), list[Progress]()
         steps = self._steps(problem)
-        reason, count = Status.GIVEN, 0
+        reason, count, message = Status.GIVEN, 0, ""
         for count, step in enumerate(steps, 1):
             try:
                 with np.errstate(all="ignore"):
                     best.take(problem, step, lambda: family_solver(problem)(problem, Limits(limits.tol)).dual)
-            except (InvalidInputError, InputTypeError):
+            except (InvalidInputError, InputTypeError) as error:
+                message = f"step {count} of method {self.name}: {error}"
                 if best.primal is None:
-                    raise
+                    raise type(error)(message) from error
                 reason = Status.NON_FINITE
                 break
             spent = time.perf_counter() - began
@@ -86,7 +102,7 @@ class Custom(Method):
             history.append(Progress(count, best.objective, best.bound, best.gap, spent, left))
             if limits.callback is not None:
                 limits.callback(history[-1])
-            if best.gap <= limits.tol:
+            if best.gap <= limits.tol and best.resolution <= limits.tol:
                 break
             if limits.deadline.passed or (limits.steps_given and count >= limits.max_iterations):
                 reason = Status.STEPS_EXHAUSTED
@@ -94,12 +110,15 @@ class Custom(Method):
         steps.close()
         if best.primal is None:
             raise InvalidInputError(f"method {self.name} must give at least one point, gave none")
+        if best.remark:
+            warnings.warn(f"method {self.name}: {best.remark}; the bound is that of other weights", stacklevel=6)
         return judged_solution(
             problem,
             best.primal,
             best.dual,
             tol=limits.tol,
             otherwise=reason,
+            message=message,
             iterations=count,
             seconds=time.perf_counter() - began,
             solver=f"own:{self.name}",

@@ -108,11 +108,10 @@ def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) ->
         return name
     if isinstance(backend, str) and (name := name.upper()) in able:
         return name
-    fault = (
-        f"cannot do the cones {_join_names(cones)}"
-        if isinstance(backend, Solver) or name in cp.installed_solvers()
-        else "is not installed"
-    )
+    if isinstance(backend, Solver) or name in cp.installed_solvers():
+        fault = f"cannot do the cones {_join_names(cones)}"
+    else:
+        fault = "is not installed" if name in SOLVER_MAP_CONIC else "is unknown: CVXPY has no such conic solver"
     meant = did_you_mean(name, able)
     raise BackendError(f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}")
 

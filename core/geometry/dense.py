@@ -292,7 +292,11 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return covariance
 
     def checked(self, answer: object) -> Array:
+        """Return a covariance on the basis (k, k); one of noise on the cells (d, d), where d > k, becomes ``B Σ B'``."""
         covariance = as_covariance("covariance", answer)
+        if self.rank < len(covariance) == self.basis.shape[1]:
+            covariance = self.basis @ covariance @ self.basis.T
+            return np.asarray((covariance + covariance.T) / 2)
         if covariance.shape != (self.rank, self.rank):
             raise InvalidInputError(
                 f"covariance must have shape ({self.rank}, {self.rank}), as the basis, got {covariance.shape}"

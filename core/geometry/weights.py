@@ -53,6 +53,7 @@ DUST = 1e-12
 def given_weights(dual: Any, queries: bool) -> tuple[Weights, Weights]:
     """Return what was given as weights on neighbours and, if asked for, on queries; anything but a pair is refused."""
     if not queries:
+        dual = dual[0] if isinstance(dual, tuple) and len(dual) == 1 else dual
         return getattr(dual, "neighbour_weights", dual), None
     try:
         neighbours, last = dual

@@ -191,8 +191,10 @@ class TestInWords:
         with pytest.raises(dm.errors.InvalidInputError, match="a Cholesky factor"):
             crosscheck.judge(problem, np.tri(8))
         deficient = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1), geometry="dense")
-        with pytest.raises(dm.errors.InvalidInputError, match="the noise on the 4 cells"):
-            crosscheck.judge(deficient, np.eye(4))
+        on_cells = np.diag([1.0, 2.0, 3.0, 4.0])
+        on_basis = deficient.basis @ on_cells @ deficient.basis.T
+        first, second = (crosscheck.judge(deficient, noise).scaled.objective for noise in (on_cells, on_basis))
+        assert len(deficient.basis) == 3 and first == pytest.approx(second)
         with pytest.raises(dm.errors.InvalidInputError, match="columns, one per cell, got 3; its transpose has 8"):
             crosscheck.covariance_of_strategy(problem, np.ones((8, 3)))
 

@@ -12,6 +12,7 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast, geometry
+from dualmech.crosscheck import library
 from dualmech.fast import methods, solving
 from dualmech.fast.engine import loop
 from dualmech.fast.reductions import REDUCTIONS
@@ -118,6 +119,51 @@ def test_what_diverges_keeps_its_best() -> None:
     with pytest.warns(dm.errors.UncertifiedWarning):
         found = fast.solve(PROBLEM, method=method)
     assert found.status is dm.Status.NON_FINITE and found.certificate.feasible
+    assert found.message.startswith("step 2 of method method: covariance must be finite, got nan")
+
+
+def test_dual_weights_that_prove_nothing_are_replaced_and_a_warning_says_why() -> None:
+    best = fast.solve(PROBLEM, tol=1e-9)
+    lam, mu = best.dual.neighbour_weights, best.dual.query_weights
+    for dual, words in (((-lam, mu), "one is negative"), ((lam, 0 * mu), "all weights of one kind are 0")):
+        with pytest.warns(UserWarning, match=f"method signs: the dual weights prove nothing: {words}.*; the bound is"):
+
+            def signs(_: Any, dual: Any = dual) -> Any:
+                return best.covariance, dual
+
+            assert fast.solve(PROBLEM, method=signs).status is dm.Status.CERTIFIED
+
+
+def test_faults_of_yielded_items_name_method_and_step() -> None:
+    def late(_: Any) -> Any:
+        yield np.eye(4)
+        yield None
+
+    def early(_: Any) -> Any:
+        yield None
+
+    with pytest.raises(dm.errors.InputTypeError, match="^step 1 of method early: the point must be .*, got None"):
+        fast.solve(PROBLEM, method=early)
+    with pytest.warns(dm.errors.UncertifiedWarning, match="step 2 of method late: the point must be .*, got None"):
+        assert fast.solve(PROBLEM, method=late).certificate.feasible
+
+
+def test_a_gap_that_rounding_blurs_does_not_end_the_run() -> None:
+    """On rows of all sizes early points of the fixed point have a small gap and a large rounding error."""
+
+    def fixed_point(problem: Any) -> Any:
+        matrix = problem.workload.dense() / np.sqrt(problem.targets)[:, None]
+        mu = 1 / (matrix**2).sum(axis=1)
+        lam = 1 / (mu @ matrix**2)
+        while True:
+            left, s, right = np.linalg.svd(np.sqrt(mu)[:, None] * matrix * np.sqrt(lam))
+            half = np.sqrt(lam)[:, None] * right.T / np.sqrt(np.maximum(s, 1e-17 * s[0]))
+            yield half @ half.T, (lam, mu / problem.targets)
+            lam, mu = ((side**2 @ s) / s.sum() + 1e-12 for side in (right.T, left))
+
+    problem = library.problems()["fitness-rows-of-all-sizes"]()
+    for tol in (3e-2, 1e-2, 1e-3):
+        assert fast.solve(problem, method=fixed_point, tol=tol).status is dm.Status.CERTIFIED
 
 
 def test_other_methods_are_refused() -> None:

@@ -296,7 +296,11 @@ class TestBackends:
         """In any case; one that will not do is refused with those that do."""
         problem = prefix(2)()
         assert reference.solve(problem, backend="scs").solver == "reference:SCS:schur"
-        for name, fault in (("NOPE", "is not installed"), ("SCIPY", "cannot do the cone")):
+        for name, fault in (
+            ("NOPE", "is unknown: CVXPY has no such conic solver"),
+            ("MOSEK", "is not installed"),
+            ("SCIPY", "cannot do the cone"),
+        ):
             with pytest.raises(dm.errors.BackendError, match=rf"'{name}' {fault}.*CLARABEL, .*SCS"):
                 reference.solve(problem, backend=name)
         with pytest.raises(dm.errors.InputTypeError, match="backend must be a text"):

@@ -203,3 +203,13 @@ def test_what_is_infeasible_says_by_how_much(folder: Path, tmp_path: Path) -> No
     (found,) = leaderboard.entries(folder, [tmp_path])
     assert found.fault.startswith("infeasible: ") and "has 0.01 % more than its target" in found.fault
     assert "scaled it would be optimal within" in found.fault and found.most == np.inf
+
+
+def test_a_covariance_in_a_file_for_strategies_gets_a_hint(folder: Path, tmp_path: Path) -> None:
+    best = fast.solve(library.problems()["fitness-prefix-4"](), tol=1e-10).primal
+    np.save(tmp_path / "fitness-prefix-4.npy", best)
+    (entry,) = leaderboard.entries(folder, [tmp_path])
+    assert entry.status(1e-6) != "within" and "save it in an .npz file as the array 'covariance'" in entry.words
+    np.save(tmp_path / "fitness-prefix-4.npy", 7 * np.eye(4))
+    (entry,) = leaderboard.entries(folder, [tmp_path])
+    assert not entry.hint
