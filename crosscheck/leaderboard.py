@@ -71,7 +71,7 @@ class Entry:
         return (self.fault or library.distance(self.least, self.most)) + (self.hint and f"; {self.hint}")
 
     def status(self, tol: float) -> str:
-        """Return ``within`` `tol` of the optimum, ``above`` it, ``breaks`` (infeasible), or ``failed`` for other faults.
+        """Return ``within`` `tol` of the optimum, ``above`` it, ``breaks`` (infeasible), or ``failed``: other faults.
 
         - `tol`: relative distance from the optimum.
         """

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -283,7 +284,8 @@ def _scored(solver: Callable[[KnownProblem], object], known: KnownProblem, allow
         return Entry(name, known.name, seconds=time.perf_counter() - began, fault=f"failed: {first_line(error)}")
     seconds = time.perf_counter() - began
     parts = answer if isinstance(answer, tuple) and len(answer) <= 3 else (answer,)
-    primal, dual, value = (*parts, *[None] * (3 - len(parts)))
+    padded: list[Any] = [*parts, None, None, None]
+    primal, dual, value = padded[:3]
     try:
         entry = replace(_entry(known, _point(known, primal), scaled), solver=name, seconds=seconds)
     except WrongAnswerError as error:

@@ -44,7 +44,7 @@ class Best:
         """
         primal, dual = proposal if isinstance(proposal, tuple) and len(proposal) == 2 else (proposal, None)
         if primal is None:
-            raise InputTypeError("the point must be an array or a mechanism, or a pair of it and dual weights, got None")
+            raise InputTypeError("the point must be an array or a mechanism, or a pair with dual weights, got None")
         point = problem.feasible(problem.as_primal(primal))
         weights = None if dual is None else problem.as_dual(dual)
         if weights is not None:

@@ -292,7 +292,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return covariance
 
     def checked(self, answer: object) -> Array:
-        """Return a covariance on the basis (k, k); one of noise on the cells (d, d), where d > k, becomes ``B Σ B'``."""
+        """Return a covariance on the basis (k, k); noise on the cells (d, d), if d > k, becomes ``B Σ B'``."""
         covariance = as_covariance("covariance", answer)
         if self.rank < len(covariance) == self.basis.shape[1]:
             covariance = self.basis @ covariance @ self.basis.T

@@ -127,7 +127,7 @@ def test_an_indefinite_common_mechanism_says_its_eigenvalue() -> None:
     best = found(known).primal
     with pytest.raises(dm.errors.WrongAnswerError, match="infeasible: it is not positive semidefinite, .* is -0.5;"):
         testing.check(known, -best)
-    with pytest.raises(dm.errors.WrongAnswerError, match="infeasible: it exceeds a constraint by 1 of the constraint's"):
+    with pytest.raises(dm.errors.WrongAnswerError, match="infeasible: it exceeds a constraint by 1 of"):
         testing.check(known, best / 2)
 
 
@@ -181,8 +181,8 @@ def test_scores_of_all_families_stay_one_table_of_80_columns() -> None:
     table = testing.scores(unreliable, names)
     assert [entry.status(1e-6) for entry in table.entries] == ["above", "breaks", "failed", "failed", "failed"]
     assert [table.entries[row].most for row in (1, 2, 3)] == [np.inf] * 3
-    for row, words in ((1, "has 2 times its target"), (2, "nan"), (3, "Singular matrix"), (4, "below what is possible")):
-        assert words in table.entries[row].fault
+    words = {1: "has 2 times its target", 2: "nan", 3: "Singular matrix", 4: "below what is possible"}
+    assert all(text in table.entries[row].fault for row, text in words.items())
     widest = testing.scores(lambda known: None, ["weighting-marginals-2x4x2-eigen-queries-approximate"])
     assert max(map(len, str(widest).splitlines())) <= 80
 
