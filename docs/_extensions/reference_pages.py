@@ -67,7 +67,7 @@ def _write_pages(app: Sphinx, _: Any) -> None:
     folder = Path(app.srcdir)
     found = modules()
     listed = "\n".join(f"   reference/{shown}" for shown in found)
-    title = "Public names\n============\n\nFrom the docstrings; the examples are run by the test suite."
+    title = "API reference\n=============\n\nFrom the docstrings; the examples are run by the test suite."
     write_if_new(folder / "reference.rst", f"{title}\n\n.. toctree::\n   :maxdepth: 1\n\n{listed}\n")
     for shown, name in found.items():
         write_if_new(folder / "reference" / f"{shown}.rst", page(shown, name))
