@@ -15,7 +15,18 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
 
 LOOK = """
-const pages = %s, widths = [375, 768, 1440, 1600], schemes = ["light", "dark"], faults = [];
+const pages = %s, widths = [375, 768, 1200, 1440, 1600], schemes = ["light", "dark"], faults = [];
+const scrolls = each => each && (/auto|scroll|hidden/.test(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+function brokenWord(page) {
+  for (const cell of page.querySelectorAll("td, th")) {
+    const walker = page.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = page.createRange();
+    for (let node; (node = walker.nextNode()); )
+      for (const word of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+        range.setStart(node, word.index), range.setEnd(node, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) return word[0];
+      }
+  }
+}
 async function look(name, width, scheme) {
   const frame = document.createElement("iframe");
   frame.style.cssText = `border: 0; height: 900px; width: ${width}px`;
@@ -25,6 +36,11 @@ async function look(name, width, scheme) {
   await page.fonts.ready;
   const say = what => faults.push(`${name}, ${width} px, ${scheme}: ${what}`);
   if (page.documentElement.scrollWidth > width) say(`${page.documentElement.scrollWidth} px wide`);
+  const wide = [...page.querySelectorAll("article *")].find(
+    each => each.getBoundingClientRect().right > width + 1 && !scrolls(each.parentElement));
+  if (wide) say(`${wide.tagName} reaches beyond the page`);
+  const word = brokenWord(page);
+  if (word) say(`"${word}" is broken in a table`);
   if (seen.color === seen.backgroundColor) say("text as its background");
   const formulas = [...page.querySelectorAll("div.math")];
   if (formulas.some(each => each.scrollHeight > each.clientHeight + 1)) say("a formula is cropped");
@@ -36,7 +52,7 @@ async function look(name, width, scheme) {
   document.body.textContent = `looked at ${pages.length} pages: ${faults.join("; ")}.`;
 })();
 """
-"""Looks at pages in windows of four widths and in both colour schemes, and writes down what is wrong with them."""
+"""Looks at pages in windows of five widths and in both colour schemes, and writes down what is wrong with them."""
 
 
 def opened(page: Path, profile: Path, query: str = "") -> tuple[list[str], str]:

@@ -169,11 +169,14 @@ def test_pages_fit_their_windows(site: Path, tmp_path: Path) -> None:
 
 @needs_browser
 def test_a_page_that_does_not_fit_is_seen(tmp_path: Path) -> None:
+    table = '<table style="width: 3em; overflow-wrap: anywhere; table-layout: fixed"><td>circumstances</td></table>'
     wide = '<div style="width: 900px">wide</div><div class="math" style="height: 9px; overflow: hidden">x<br>y</div>'
+    wide = f"<article>{wide}{table}</article>"
     (tmp_path / "page.html").write_text(f"<!doctype html><body>{wide}</body>", encoding="utf-8")
     said = looked_at(tmp_path, ["page.html"], tmp_path / "profile")
     assert "page.html, 375 px, light: 9" in said and "1440 px, dark: a formula is cropped" in said
     assert "1440 px, light: 9" not in said
+    assert "375 px, light: DIV reaches beyond the page" in said and '"circumstances" is broken in a table' in said
 
 
 @needs_browser
