@@ -265,7 +265,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         The weights are rounded down, which proves no more. None where cells are no neighbours, or the rank is unclear.
         """
         count, cells = self.workload.shape
-        if self.neighbours is not None or count < linalg.TALL * cells:
+        if self.neighbours is not None or count < linalg.GRAM_ASPECT_RATIO * cells:
             return None
         rows = self.steps if self.steps is not None and self.steps.is_whole else whole_matrix(self.workload.matrix)
         if rows is None:
@@ -398,7 +398,7 @@ def _factor(
     cells = workload.shape[1]
     rows = None if basis is None else np.array(validate.finite(2, basis=basis))
     on_cells = rows is None or (rows.shape == (cells, cells) and linalg.is_identity(rows))
-    if on_cells and steps is not None and workload.shape[0] >= linalg.TALL * cells:
+    if on_cells and steps is not None and workload.shape[0] >= linalg.GRAM_ASPECT_RATIO * cells:
         norms = workload.row_norms()
         if linalg.are_clearly_independent(steps.gram(1 / np.where(norms > 0, norms, 1.0) ** 2)):
             return np.eye(cells), None, 0

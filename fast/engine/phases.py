@@ -34,7 +34,7 @@ SHRUNK, LEAST_SHRUNK = 0.1, 1e-3  # largest and least factor on τ after a full 
 NEAR = 0.5  # Newton decrement, squared, up to which τ shrinks there
 SHRUNK_OUTSIDE, NEAR_OUTSIDE = 0.1, 50.0  # the factor where weights go to 0, and the decrement over τ
 ARMIJO, SHORTEST = 0.1, 1e-9  # share of the predicted gain of a step that is asked, and the least step
-FROM_GRAM = 1e-6  # least n, of the largest, up to which the eigenvalues of the Gram matrix tell them
+GRAM_EIGENVALUE_TOL = 1e-6  # least n, of the largest, up to which the eigenvalues of the Gram matrix tell them
 NULL = 1e-11  # eigenvalues of this share of the largest count as this
 FAINT = 1e-9  # factors of this share of the largest are left out
 CHUNK = 2**23  # products of two entries that are formed at a time
@@ -92,7 +92,7 @@ class PhaseProgram:
     def inside(self) -> bool:
         """Whether the maximum is surely at positive definite weights: the queries are fixed and determine all steps."""
         values = self.first.values
-        return self.fixed and bool(values.min() > FROM_GRAM * values.max())
+        return self.fixed and bool(values.min() > GRAM_EIGENVALUE_TOL * values.max())
 
     @cached_property
     def first(self) -> PhasePoint:
@@ -141,7 +141,7 @@ class PhaseProgram:
         product = self.on_steps((np.swapaxes(left, 0, 1) @ roots).swapaxes(0, 1).reshape(gram.shape))
         squares, vectors = scipy.linalg.eigh((product + product.T) / 2, driver="evd", check_finite=False)
         values: Array = np.sqrt(np.maximum(squares, 0.0))
-        if values[0] < FROM_GRAM * values[-1]:
+        if values[0] < GRAM_EIGENVALUE_TOL * values[-1]:
             values, vectors = self._singular(weights, roots)
         return PhasePoint(self, weights, roots, values, vectors)
 
