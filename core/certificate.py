@@ -18,7 +18,7 @@ from dualmech.validate import Array
 Judge = TypeVar("Judge", bound=Callable[..., Any])
 
 FEASIBLE = 1e-9
-"""A point is feasible when no constraint is exceeded by more than this, relative to its right-hand side."""
+"""Maximum excess over a constraint, relative to its right-hand side, of a feasible point."""
 
 SINGULAR = 1e-14  # least over largest eigenvalue, for each row, at which a covariance counts as singular
 NAMED_COORDINATES = 3  # the largest of a direction, in a message
@@ -31,20 +31,19 @@ class Certificate(Displayed):
     Attributes
     ----------
     objective : float
-        Value of the primal point; ``inf`` where the point is not even in the domain (NaN, indefinite).
+        Value of the primal point; ``inf`` if the point is not in the domain (NaN, indefinite).
     lower_bound : float
-        Proven bound on the optimum from the dual weights; 0 where the weights prove nothing.
+        Proven bound on the optimum from the dual weights; 0 if the weights prove no bound.
     gap : float
-        ``(objective · (1 + violation) − lower_bound) / lower_bound``: the largest distance from the optimum that is
-        still possible, the violation charged. ``inf`` for an infeasible point or a bound of 0.
+        ``(objective · (1 + violation) − lower_bound) / lower_bound``: an upper bound on the relative distance from the
+        optimum. ``inf`` for an infeasible point or a bound of 0.
     violation : float
         Largest relative excess over a constraint; the point is feasible at 1e-9 or below.
     resolution : float
-        Allowance for rounding, relative, computed from the sizes and magnitudes in the two evaluations.
+        Relative rounding-error bound of the two evaluations, computed from the sizes and magnitudes in them.
     offset : float
         A constant added to the objective and to the bound in gap, violation and resolution, for problems whose optimum
-        may be 0. Both sides are evaluated as differences of a number and the offset, and are no more accurate than
-        these.
+        may be 0. Both sides are evaluated as differences from the offset, and are only as accurate as those.
     remarks : tuple of str
         Reasons why the point is not in the domain, or why the dual weights prove nothing.
 
@@ -98,7 +97,7 @@ class Certificate(Displayed):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The proven interval of the optimum: both ends, the violation charged, moved out by the resolution."""
+        """Proven interval of the optimum: both ends widened by the resolution, the upper end by the violation too."""
         if not self.resolution < math.inf:
             return 0.0, math.inf
         lower = self.lower_bound - self.resolution * (self.lower_bound + self.offset)
@@ -121,25 +120,25 @@ class Certificate(Displayed):
         return facts
 
     def certifies(self, tol: float) -> bool:
-        """Whether the gap is proven to be at most `tol`, and rounding cannot hide more than that."""
+        """Return whether the gap and the resolution are at most `tol`."""
         tol = validate.nonnegative_number(tol=tol)
         return self.gap <= tol and self.resolution <= tol
 
 
 def with_reasons(certify: Judge) -> Judge:
-    """Let a judge say in `Certificate.remarks` why an answer is no point, or why dual weights prove nothing."""
+    """Add reasons to a judge's certificates: why a point is not in the domain, or dual weights prove no bound."""
 
     @functools.wraps(certify)
-    def judged(problem: object, primal: object, dual: object) -> Certificate:
-        judged = certify(problem, primal, dual)
+    def certify_with_remarks(problem: object, primal: object, dual: object) -> Certificate:
+        certificate = certify(problem, primal, dual)
         remarks = []
-        if not judged.objective < math.inf:
+        if not certificate.objective < math.inf:
             remarks.append(_why_no_point(problem, primal))
-        if not judged.lower_bound + judged.offset > 0 and judged.objective > 0:
+        if not certificate.lower_bound + certificate.offset > 0 and certificate.objective > 0:
             remarks.append(_why_no_bound(dual))
-        return replace(judged, remarks=tuple(remarks)) if remarks else judged
+        return replace(certificate, remarks=tuple(remarks)) if remarks else certificate
 
-    return cast(Judge, judged)
+    return cast(Judge, certify_with_remarks)
 
 
 def _why_no_point(problem: Any, primal: Any) -> str:
@@ -175,9 +174,9 @@ def _why_no_bound(dual: object) -> str:
     verdict = "the dual weights prove nothing"
     if not _all_finite(dual):
         return f"{verdict}: some are not finite"
-    least = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
-    if least < 0:
-        return f"{verdict}: one is negative, {least:.3g}"
+    minimum = min((float(part.min()) for part in _arrays(dual) if part.size), default=0.0)
+    if minimum < 0:
+        return f"{verdict}: one is negative, {minimum:.3g}"
     return verdict if all(part.any() for part in _arrays(dual)) else f"{verdict}: all weights of one kind are 0"
 
 
@@ -186,7 +185,7 @@ def _all_finite(dual: object) -> bool:
 
 
 def _arrays(dual: object) -> Iterator[Array]:
-    """Yield the arrays that make up a point or dual weights."""
+    """Yield the arrays in a point or in dual weights."""
     if is_dataclass(dual):
         dual = [getattr(dual, part.name) for part in fields(dual)]
     if isinstance(dual, np.ndarray | float | int):

@@ -1,4 +1,4 @@
-"""Representations of objects, in one line and as a small table in a notebook, and numbers rounded to the safe side."""
+"""Representations of objects, as one line and as a table in notebooks, and numbers rounded to the safe side."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dualmech.validate import Matrix
 
 
 class Displayed:
-    """An object that a notebook shows as its `repr` above a table of facts."""
+    """Mixin of objects that a notebook shows as their `repr` above a table of facts."""
 
     __slots__ = ()
 
     def _facts(self) -> Mapping[str, object]:
-        """Return the table's rows: each label with its value."""
+        """Return the rows of the table: labels and values."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return the table, with every text escaped."""
+        """Return the table, with all texts escaped."""
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
             f"<td style='text-align:left'>{html.escape(brief(value))}</td></tr>"
@@ -34,24 +34,24 @@ class Displayed:
 
 
 def rounded_up(number: Fraction) -> float:
-    """Return the least double that is not below a fraction."""
+    """Return the smallest double that is at least a fraction."""
     value = float(number)
     return value if Fraction(value) >= number else math.nextafter(value, math.inf)
 
 
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun, whose plural ends in s.
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural if need be.
 
     Examples
     --------
     >>> counted(1, "table"), counted(2, "table")
     ('1 table', '2 tables')
     """
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def told_apart(one: float, other: float) -> tuple[str, str]:
-    """Return two numbers with two digits, or as many more as it takes to tell them apart.
+def told_apart(first: float, second: float) -> tuple[str, str]:
+    """Return two numbers as texts of two digits, or of more if they would be equal.
 
     Examples
     --------
@@ -59,14 +59,14 @@ def told_apart(one: float, other: float) -> tuple[str, str]:
     (('1.003e-02', '1.000e-02'), ('2.0e-01', '1.0e-06'))
     """
     for digits in range(1, 17):
-        first, last = f"{one:.{digits}e}", f"{other:.{digits}e}"
-        if first != last:
+        texts = f"{first:.{digits}e}", f"{second:.{digits}e}"
+        if texts[0] != texts[1]:
             break
-    return first, last
+    return texts
 
 
 def decimal_above(number: Fraction | float, digits: int = 6) -> str:
-    """Return a decimal of so many digits that is not below a number: privacy costs are printed so.
+    """Return a number rounded up to a decimal, as privacy costs are printed.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def decimal_above(number: Fraction | float, digits: int = 6) -> str:
 
 
 def decimal_below(number: Fraction | float, digits: int = 6) -> str:
-    """Return a number as a decimal of so many digits that is not above it: how a remaining budget is printed."""
+    """Return a number rounded down to a decimal, as remaining budgets are printed."""
     return _decimal(number, digits, decimal.ROUND_FLOOR)
 
 
@@ -87,12 +87,12 @@ def _decimal(number: Fraction | float, digits: int, rounding: str) -> str:
     if isinstance(number, float) and not math.isfinite(number):
         return str(number)
     exact, context = Fraction(number), decimal.Context(digits, rounding)
-    rounded = context.divide(decimal.Decimal(exact.numerator), decimal.Decimal(exact.denominator))
-    written = f"{float(rounded):.{digits}g}"  # in the style of all other numbers, where a double holds these digits
-    return written if decimal.Decimal(written) == rounded else str(rounded)
+    quotient = context.divide(decimal.Decimal(exact.numerator), decimal.Decimal(exact.denominator))
+    text = f"{float(quotient):.{digits}g}"  # the format of all other numbers, if a double holds these digits
+    return text if decimal.Decimal(text) == quotient else str(quotient)
 
 
-LISTED = 2  # items of a tuple that are named
+MAX_SHOWN_ITEMS = 2  # of a tuple
 
 
 def brief(value: object) -> str:
@@ -106,8 +106,8 @@ def brief(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        more = f", …; {len(value)} in all" if len(value) > LISTED else ""
-        return f"({', '.join(map(brief, value[:LISTED]))}{more})"
+        more = f", …; {len(value)} in all" if len(value) > MAX_SHOWN_ITEMS else ""
+        return f"({', '.join(map(brief, value[:MAX_SHOWN_ITEMS]))}{more})"
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
     if isinstance(value, np.ndarray) or sp.issparse(value):
@@ -120,5 +120,5 @@ def _brief_array(array: Matrix) -> str:
         return f"{array.shape[0]} x {array.shape[1]} matrix"
     if not array.size:
         return "none"
-    least, largest = f"{array.min():.6g}", f"{array.max():.6g}"
-    return least if least == largest else f"{least} to {largest}"
+    minimum, maximum = f"{array.min():.6g}", f"{array.max():.6g}"
+    return minimum if minimum == maximum else f"{minimum} to {maximum}"

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.differences import (
     MAX_MEMBERS,
-    MOST_SIGNS,
+    MAX_SIGN_EXPONENT,
     add_or_remove,
     as_members,
     cells_of_groups,
@@ -525,7 +525,7 @@ class Participation(Relation):
         steps = validate.size(d=d)
         if self.at_least:
             return MANY * steps
-        return int(min(2.0 ** min(self.times - 1, MOST_SIGNS) * self.separation, MANY * steps))
+        return int(min(2.0 ** min(self.times - 1, MAX_SIGN_EXPONENT) * self.separation, MANY * steps))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
         """Return the sign patterns over d steps; of vectors, and at least so far apart, there is no matrix."""

@@ -1,4 +1,4 @@
-"""News of a solve, one line a step, handed to a callback while it runs and kept with the answer; and why it ended."""
+"""Solver progress records, deadlines and termination statuses."""
 
 from __future__ import annotations
 
@@ -13,45 +13,43 @@ import numpy as np
 from dualmech import validate
 from dualmech.validate import Array
 
-PACE = 40  # most steps from which the pace is computed
+MAX_FITTED_STEPS = 40  # steps from which the remaining time is estimated
 
 
 class Status(Enum):
-    """Why a solver stopped; each value says what it means and what to do."""
+    """Termination status of a solver; the value explains it and names a way out."""
 
     CERTIFIED = "The judge proved the answer within the tolerance of the optimum."
     STEPS_EXHAUSTED = (
-        "The steps or the time allowed ran out first. The answer is the best found and its gap is proven; "
+        "The limit on steps or time was reached first. The answer is the best found and its gap is proven; "
         "allow more steps, or ask for a larger tolerance."
     )
     STALLED = (
-        "Steps stopped to improve the gap, usually at the limit of double precision. The answer is the best "
+        "Steps no longer improved the gap, usually at the limit of double precision. The answer is the best "
         "found and its gap is proven; ask for a larger tolerance, or rescale targets that differ widely."
     )
     ROUNDING = (
-        "What is left of the gap is no more than was asked, or no more than rounding in its evaluation may hide. "
-        "Ask for a tolerance above the certificate's resolution, or rescale what differs widely."
+        "The remaining gap is below the tolerance, or below the rounding error of its evaluation. "
+        "Ask for a tolerance above the certificate's resolution, or rescale data that differ widely."
     )
     BACKEND = (
-        "The backend ended its own way; what it returned was repaired to feasibility and judged. Tighten the "
+        "The backend stopped by its own rule; its point was repaired to feasibility and judged. Tighten the "
         "backend's own tolerances, choose another backend or formulation, or use the fast layer."
     )
     GIVEN = (
-        "The answer comes from elsewhere and was judged as it is; that did not prove it within the tolerance. Ask for "
-        "a larger tolerance, mend what it exceeds, or give dual weights that prove more."
+        "The answer is a user's and was judged unchanged; its gap is not proven within the tolerance. Ask for "
+        "a larger tolerance, mend the constraints that it exceeds, or give better dual weights."
     )
     NON_FINITE = (
-        "Numbers stopped being finite during the solve. The answer is the best one before that; rescale the "
-        "workload and its targets."
+        "A step was not finite. The answer is the best one before that step; rescale the workload and its targets."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One line of news from a running solver, handed to its `callback`; `iteration` counts decompositions.
+    """A solver's state after a step, the argument of its `callback`; `iteration` counts decompositions.
 
-    `left` is the number of seconds until the gap asked for, if it keeps shrinking at its pace; NaN where that is
-    unknown.
+    `left` is an estimate of the seconds until the gap reaches the tolerance; NaN if unknown.
     """
 
     iteration: int
@@ -66,9 +64,9 @@ Callback = Callable[[Progress], None]
 
 
 def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: float) -> float:
-    """Return the seconds until a gap reaches a goal at the pace of the latest steps; NaN if the gap does not shrink.
+    """Estimate the seconds until the gap reaches the goal; NaN if the gap does not shrink.
 
-    A line is fitted to the logarithm of the gap over the last steps: half of all steps, at most `PACE`.
+    The logarithm of the gap is extrapolated linearly from the last half of the steps, at most `MAX_FITTED_STEPS`.
 
     Examples
     --------
@@ -76,19 +74,19 @@ def seconds_left(history: Sequence[Progress], gap: float, goal: float, seconds: 
     >>> round(seconds_left(history, 1e-4, 1e-6, 12.0), 6)
     6.0
     """
-    earlier = history[-min(PACE, len(history) // 2 + 1)] if history else None
+    earlier = history[-min(MAX_FITTED_STEPS, len(history) // 2 + 1)] if history else None
     if earlier is None or not (0 < gap < earlier.gap < math.inf and goal > 0):
         return math.nan
-    # Logarithms before the quotients, which may round to 1 or to 0.
-    shrunk = math.log(earlier.gap) - math.log(gap)
-    if not shrunk > 0:
+    # A difference of logarithms, as the quotient of the gaps may round to 1 or to 0.
+    log_decrease = math.log(earlier.gap) - math.log(gap)
+    if not log_decrease > 0:
         return math.nan
-    return max(math.log(gap) - math.log(goal), 0.0) * max(seconds - earlier.seconds, 1e-9) / shrunk
+    return max(math.log(gap) - math.log(goal), 0.0) * max(seconds - earlier.seconds, 1e-9) / log_decrease
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment when the time of a run is up; all parts of the run share it, the setup included.
+    """The time limit of a run, shared by all its parts, the setup included.
 
     Examples
     --------
@@ -101,37 +99,37 @@ class Deadline:
 
     @classmethod
     def of(cls, time_limit: float | None) -> Deadline:
-        """Return the deadline of a user's limit, counted from now; refuse one that is not positive."""
+        """Return the deadline of a user's time limit, counted from now; refuse a limit that is not positive."""
         if time_limit is None:
             return cls()
         return cls(time.perf_counter(), validate.positive_number(time_limit=time_limit))
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left, 0 where none are; None where time is not limited."""
+        """Remaining seconds, at least 0; None without a time limit."""
         if math.isinf(self.seconds):
             return None
         return max(self.began + self.seconds - time.perf_counter(), 0.0)
 
     @property
     def passed(self) -> bool:
-        """Whether time is up."""
+        """Whether the time limit is reached."""
         return self.left == 0.0
 
-    def after(self, share: float) -> Deadline:
-        """Return the moment at which a share of the whole time is over."""
-        return Deadline(self.began, share * self.seconds)
+    def after(self, fraction: float) -> Deadline:
+        """Return a deadline at a fraction of the whole time."""
+        return Deadline(self.began, fraction * self.seconds)
 
     def before(self, seconds: float) -> Deadline:
-        """Return the moment so many seconds earlier, which leaves time for the steps that must follow."""
+        """Return a deadline earlier by a number of seconds, to leave time for later steps."""
         return Deadline(self.began, max(self.seconds - seconds, 0.0))
 
 
-NEVER = Deadline()  # of a run whose time is not limited
+NO_DEADLINE = Deadline()  # of a run without a time limit
 
 
 class History(tuple[Progress, ...]):
-    """The news of a solve, one `Progress` per step, and each field of `Progress` as an array over all steps.
+    """The progress of a solve: one `Progress` per step, and each field of `Progress` as an array over all steps.
 
     Examples
     --------
@@ -156,7 +154,7 @@ class History(tuple[Progress, ...]):
 
     @property
     def gap(self) -> Array:
-        """The gap between both, as the solver computed it."""
+        """The gap, as the solver computed it."""
         return self._over_steps("gap")
 
     @property

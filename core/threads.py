@@ -1,9 +1,8 @@
-"""Threads of BLAS and backends in a solve, a judgement, a proof or a release: one, unless a user asks for more.
+"""Number of threads of BLAS and backends in solves, judgements, proofs and releases: one by default.
 
-With one thread a process may be forked after any solve, as `multiprocessing` does on Linux by default before Python
-3.14. A backend with more threads keeps a pool of its own (Clarabel does), and a fork does not copy these threads: a
-forked child must then solve with one thread, or it waits for the pool for ever. Spawned processes, and processes from a
-fork server, start fresh and may use any number of threads.
+With one thread a process may be forked after a solve, as `multiprocessing` does on Linux by default before Python 3.14.
+A backend with more threads, such as Clarabel, keeps a thread pool, which a fork does not copy: the forked child must
+then solve with one thread, or it waits for the pool for ever. Spawned processes may use any number of threads.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from dualmech import validate
 from dualmech.errors import InvalidInputError
 
 THREADS = "DUALMECH_THREADS"
-"""The variable of the environment with the number of threads, where it is not given. By default one:
+"""Environment variable with the default number of threads; 1 if it is not set.
 
-two were never measured to gain, and next to other work on the same cores they took three to ten times as long."""
+Two threads never gained in measurements, and took three to ten times as long beside other work on the same cores."""
 
 _lock = threading.Lock()
-_limits: list[threadpool_limits] = []  # the limit in force, once for every solve that runs under it
-_numbers: list[int] = []  # the number of threads that the limit sets
+_limits: list[threadpool_limits] = []  # the current limit, repeated for every concurrent or nested solve
+_numbers: list[int] = []  # its number of threads, likewise
 
 
 @contextlib.contextmanager
 def blas_threads(threads: int | None = None) -> Iterator[None]:
-    """Give BLAS and backends so many threads, by default the environment's number; restore the old number afterwards.
+    """Limit BLAS and backends to a number of threads, by default the environment's; restore the old limit afterwards.
 
-    The number belongs to the process, not to a thread: of concurrent or nested solves, the first sets the number, and
-    the last restores the number that the first found.
-    Raises `InvalidInputError` or `InputTypeError` for anything but an integer of at least 1.
+    The limit is the process's: among concurrent or nested solves the first sets it, and the last restores the limit
+    before the first.
+    Raises `InvalidInputError` or `InputTypeError` unless `threads` is an integer of at least 1.
     """
-    wanted = _threads_of_environment() if threads is None else validate.size(threads=threads)
+    number = _threads_of_environment() if threads is None else validate.size(threads=threads)
     with _lock:
-        _limits.append(_limits[0] if _limits else _controller().limit(limits=wanted, user_api="blas"))
-        _numbers.append(_numbers[0] if _numbers else wanted)
+        _limits.append(_limits[0] if _limits else _controller().limit(limits=number, user_api="blas"))
+        _numbers.append(_numbers[0] if _numbers else number)
     try:
         yield
     finally:
@@ -51,7 +50,7 @@ def blas_threads(threads: int | None = None) -> Iterator[None]:
 
 
 def threads_in_force() -> int:
-    """Return the number of threads in force; outside of every solve, the environment's number."""
+    """Return the current number of threads; outside a solve, the environment's."""
     with _lock:
         return _numbers[0] if _numbers else _threads_of_environment()
 
@@ -65,5 +64,5 @@ def _threads_of_environment() -> int:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Find the BLAS libraries once; looking for them takes milliseconds, limiting them does not."""
+    """Find the BLAS libraries once, which takes milliseconds."""
     return ThreadpoolController()

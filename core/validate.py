@@ -1,7 +1,7 @@
 """Validators as vocabulary: `positive(targets=c)` returns clean data or raises an error that names `targets`.
 
-Every validator takes exactly one keyword, the argument's name as its user wrote it, so that the message can
-name it. Nothing is repaired in silence: data are converted to read-only float64 or refused.
+Every validator takes exactly one keyword, the argument's name as its user wrote it, which the message names. Validators
+convert data to read-only float64 or refuse it; they never repair data silently.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from dualmech.immutable import freeze, frozen_copy
 T = TypeVar("T")
 
 Matrix: TypeAlias = Any
-"""A float64 array or a scipy sparse array, two-dimensional; scipy is untyped, so this is no more than a name."""
+"""A two-dimensional float64 array or scipy sparse array; scipy is untyped, so type checkers see `Any`."""
 
-SMALLEST, LARGEST = 1e-40, 1e40
-"""Magnitudes between which a problem's non-zero data must lie: products of seven stay doubles."""
+MIN_MAGNITUDE, MAX_MAGNITUDE = 1e-40, 1e40
+"""Range of the magnitudes of a problem's non-zero data; products of seven such numbers neither over- nor underflow."""
 
-MOST_ITEMS = 2**28  # largest number of items that a single number is spread over (2 GiB)
+MAX_ITEMS = 2**28  # items for which a single number may be repeated (2 GiB)
 
-LONGEST_NUMBER = 10_000  # characters of a text that spells a number: two whole numbers as long as Python writes any
+MAX_NUMBER_LENGTH = 10_000  # characters of a number in a text: twice as many digits as Python prints
 
 SYMMETRY_TOLERANCE = 1e-6
-"""Largest |S - S'| allowed in a covariance, relative to its largest entry: somewhat above single precision.
+"""Maximum of |S - S'| relative to the largest entry of a covariance, somewhat above single precision.
 
-The symmetric part is taken; a covariance with a larger asymmetry is refused."""
+The symmetric part is taken; a matrix with a larger asymmetry is refused."""
 
 
 def is_empty(value: object) -> bool:
-    """Whether a sequence or an array has no items at all."""
+    """Return whether a sequence or an array has no items."""
     shape = getattr(value, "shape", None)
     return 0 in shape if isinstance(shape, tuple) else isinstance(value, Sized) and not len(value)
 
 
-def numeric(ndim: int | None = None, /, **named: object) -> Array:
+def numeric(ndim: int | None = None, /, **argument: object) -> Array:
     """Return a read-only float64 copy of a non-empty numeric array, of `ndim` dimensions if given."""
-    name, value = _one(named)
+    name, value = _one(argument)
     if value is None or isinstance(value, str | bytes | bool | np.bool):
         kind = "text: " if isinstance(value, str | bytes) else ""
         raise InputTypeError(f"{name} must be a number or an array of numbers, got {kind}{value!r}")
     try:
         raw = np.asarray(value)
-        masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
-        if masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and _holds_no_numbers(raw)):
+        is_masked = np.ma.is_masked(np.ma.array(value) if isinstance(value, list | tuple) else value)
+        if is_masked or raw.dtype.kind not in "biufO" or (raw.dtype.kind == "O" and _holds_no_numbers(raw)):
             raise TypeError
         with np.errstate(over="ignore"):  # a longer number may overflow to infinity as a double
             array = frozen_copy(np.asarray(raw, dtype=np.float64))
@@ -72,13 +72,13 @@ def numeric(ndim: int | None = None, /, **named: object) -> Array:
 
 
 def _holds_no_numbers(raw: npt.NDArray[Any]) -> bool:
-    """Whether numpy would read None as NaN, or texts as numbers; an empty list has no type."""
+    """Return whether an array of objects is empty, or has None (NumPy reads NaN) or text (NumPy reads numbers)."""
     return not raw.size or any(item is None or isinstance(item, str | bytes) for item in raw.flat)
 
 
-def finite(ndim: int | None = None, /, **named: object) -> Array:
+def finite(ndim: int | None = None, /, **argument: object) -> Array:
     """Return a read-only float64 array without NaN or infinite entries."""
-    name, value = _one(named)
+    name, value = _one(argument)
     array = numeric(ndim, **{name: value})
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
@@ -86,9 +86,9 @@ def finite(ndim: int | None = None, /, **named: object) -> Array:
     return array
 
 
-def positive(ndim: int | None = None, /, **named: object) -> Array:
+def positive(ndim: int | None = None, /, **argument: object) -> Array:
     """Return a read-only float64 array whose entries are all finite and > 0."""
-    name, value = _one(named)
+    name, value = _one(argument)
     array = finite(ndim, **{name: value})
     bad = np.argwhere(array <= 0)
     if len(bad):
@@ -96,27 +96,27 @@ def positive(ndim: int | None = None, /, **named: object) -> Array:
     return array
 
 
-def real(**named: object) -> float:
+def real(**argument: object) -> float:
     """Return one number; it may be NaN or infinite."""
-    name, value = _one(named)
+    name, value = _one(argument)
     return value if isinstance(value, float) else float(numeric(0, **{name: value}))
 
 
-def positive_number(**named: object) -> float:
-    name, number = _number("a positive number", named)
+def positive_number(**argument: object) -> float:
+    name, number = _number("a positive number", argument)
     if number <= 0:
         raise InvalidInputError(f"{name} must be positive, got {number:g}")
     return number
 
 
-def exact_number(**named: object) -> Fraction:
+def exact_number(**argument: object) -> Fraction:
     """Return one finite number > 0 as an exact fraction, from a number, a `Fraction`, or a text such as ``1/20``."""
-    name, value = _one(named)
+    name, value = _one(argument)
     try:
         number = (
             rational(value)
             if isinstance(value, str)
-            else Fraction(value if isinstance(value, Fraction) else real(**named))
+            else Fraction(value if isinstance(value, Fraction) else real(**argument))
         )
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         if isinstance(error, InvalidInputError):
@@ -129,196 +129,196 @@ def exact_number(**named: object) -> Fraction:
     return number
 
 
-def exact_or_zero(**named: object) -> Fraction:
-    """Return a text of a number of at least 0 as an exact fraction, as files hold squared costs and ρ."""
-    _, value = _one(named)
-    return Fraction(0) if value == "0" else exact_number(**named)
+def exact_or_zero(**argument: object) -> Fraction:
+    """Return the exact fraction in a text, at least 0: the form of squared costs and ρ in files."""
+    _, value = _one(argument)
+    return Fraction(0) if value == "0" else exact_number(**argument)
 
 
 def rational(text: str) -> Fraction:
-    """Return the number that a text such as ``1/20`` or ``5e-3`` spells, exactly.
+    """Return the exact value of a text such as ``1/20`` or ``5e-3``.
 
-    Every text that becomes a fraction comes through here. A text that is too long, or has an exponent of more than
-    three digits, is refused before its conversion, which could take for ever.
+    A text that is too long, or has an exponent of more than three digits, is refused before its conversion, which could
+    take unlimited time: every text that becomes a fraction is converted here.
     Raises `ValueError` or `ZeroDivisionError`.
     """
     _, e, exponent = text.lower().partition("e")
-    if len(text) > LONGEST_NUMBER or (e and not re.fullmatch("[-+]?0*[0-9]{1,3}", exponent.strip())):
-        raise ValueError(f"a number of at most {LONGEST_NUMBER} characters, and of an exponent below 1000, is wanted")
+    if len(text) > MAX_NUMBER_LENGTH or (e and not re.fullmatch("[-+]?0*[0-9]{1,3}", exponent.strip())):
+        raise ValueError(f"a number must have at most {MAX_NUMBER_LENGTH} characters and an exponent below 1000")
     return Fraction(text)
 
 
 def whole(text: str) -> int | None:
-    """Return the whole number that up to eighteen digits spell, None for any other text.
+    """Return the integer in a text of up to eighteen ASCII digits, None for any other text.
 
-    ``int`` also takes signs, underscores and foreign digits, and fails at thousands of them.
+    ``int`` also accepts signs, underscores and other alphabets' digits, and raises for thousands of digits.
     """
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
-def decoded(what: str, /, **named: object) -> Mapping[Any, Any]:
-    """Return the mapping in a JSON text; `what` says what the text maps."""
-    (name,), written = named, text(**named)
+def decoded(contents: str, /, **argument: object) -> Mapping[Any, Any]:
+    """Return the mapping in a JSON text; `contents` describes it, such as "names to numbers"."""
+    (name,), document = argument, text(**argument)
     try:
-        value = json.loads(written)
+        value = json.loads(document)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{name} must be JSON: {error}") from error
-    return mapping(what, **{name: value})
+    return mapping(contents, **{name: value})
 
 
-def nonnegative_number(**named: object) -> float:
-    name, number = _number("a number of at least 0", named)
+def nonnegative_number(**argument: object) -> float:
+    name, number = _number("a number of at least 0", argument)
     if number < 0:
         raise InvalidInputError(f"{name} must be at least 0, got {number:g}")
     return number
 
 
-def probability(**named: object) -> float:
-    name, number = _number("a number strictly between 0 and 1", named)
+def probability(**argument: object) -> float:
+    name, number = _number("a number strictly between 0 and 1", argument)
     if not 0 < number < 1:
         raise InvalidInputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
     return number
 
 
-def choice(known: Sequence[str], /, **named: object) -> str:
-    name, value = _one(named)
-    if not isinstance(value, str) or value not in known:
-        words = f"{shown(value)}{did_you_mean(value, known)}"
-        raise InvalidInputError(f"{name} must be one of {', '.join(known)}, got {words}")
+def choice(options: Sequence[str], /, **argument: object) -> str:
+    name, value = _one(argument)
+    if not isinstance(value, str) or value not in options:
+        hint = did_you_mean(value, options)
+        raise InvalidInputError(f"{name} must be one of {', '.join(options)}, got {shown(value)}{hint}")
     return value
 
 
-def size(most: int = 2**63 - 1, /, **named: object) -> int:
-    name, number = _integer("of at least 1", named)
-    if not 1 <= number <= most:
-        allowed = "at least 1" if number < 1 else f"at most {most}"
-        raise InvalidInputError(f"{name} must be an integer of {allowed}, got {_describe(number)}")
+def size(maximum: int = 2**63 - 1, /, **argument: object) -> int:
+    name, number = _integer("of at least 1", argument)
+    if not 1 <= number <= maximum:
+        limit = "at least 1" if number < 1 else f"at most {maximum}"
+        raise InvalidInputError(f"{name} must be an integer of {limit}, got {_describe(number)}")
     return number
 
 
-def boolean(**named: object) -> bool:
-    """Return True or False; any other value is refused."""
-    name, value = _one(named)
+def boolean(**argument: object) -> bool:
+    """Return True or False; refuse any other value."""
+    name, value = _one(argument)
     if not isinstance(value, bool | np.bool):
         raise InputTypeError(f"{name} must be True or False, got {_describe(value)}")
     return bool(value)
 
 
-def text(**named: object) -> str:
-    name, value = _one(named)
+def text(**argument: object) -> str:
+    name, value = _one(argument)
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a text, got {_describe(value)}")
     return value
 
 
 def composed(name: str) -> str:
-    """Return a name as names are compared: its accents composed with their letters, Unicode's form NFC."""
+    """Return a name in Unicode's form NFC (accents composed with their letters), in which names are compared."""
     return unicodedata.normalize("NFC", name)
 
 
-def compared(what: str, names: Sequence[str]) -> list[str]:
-    """Return names as they are compared; refuse two that differ, but not as they are compared.
+def compared(label: str, names: Sequence[str]) -> list[str]:
+    """Return names in form NFC; refuse two different names with the same form NFC.
 
     Examples
     --------
     >>> [len(name) for name in compared("columns", ["sex", "pre" + chr(0x301) + "nom"])]
     [3, 6]
     """
-    written: dict[str, str] = {}
+    original: dict[str, str] = {}
     for name in names:
-        other = written.setdefault(composed(name), name)
+        other = original.setdefault(composed(name), name)
         if other != name:
             raise InvalidInputError(
-                f"{what} must have names that differ in Unicode's form NFC, got {composed(name)!r} twice, as {other!a} "
-                f"and as {name!a}"
+                f"{label} must have names that differ in Unicode's form NFC, got {composed(name)!r} twice, as "
+                f"{other!a} and as {name!a}"
             )
     return [composed(name) for name in names]
 
 
-def composed_within(what: str, value: Any) -> Any:
-    """Return a value with all its texts as they are compared, in lists and mappings too; refuse as `compared`."""
+def composed_within(label: str, value: Any) -> Any:
+    """Return a value with all texts in its lists and mappings in form NFC; refuse names as `compared` does."""
     if isinstance(value, str):
         return composed(value)
     if isinstance(value, list | tuple):
-        return type(value)([composed_within(what, item) for item in value])
+        return type(value)([composed_within(label, item) for item in value])
     if not isinstance(value, Mapping):
         return value
-    compared(what, [name for name in value if isinstance(name, str)])
-    return {composed_within(what, name): composed_within(what, item) for name, item in value.items()}
+    compared(label, [name for name in value if isinstance(name, str)])
+    return {composed_within(label, name): composed_within(label, item) for name, item in value.items()}
 
 
-def function(**named: object) -> Any:
-    name, value = _one(named)
+def function(**argument: object) -> Any:
+    name, value = _one(argument)
     if not callable(value):
         raise InputTypeError(f"{name} must be callable, got {_describe(value)}")
     return value
 
 
-def instance(kind: type[T], /, **named: object) -> T:
-    name, value = _one(named)
+def instance(kind: type[T], /, **argument: object) -> T:
+    name, value = _one(argument)
     if not isinstance(value, kind):
         raise InputTypeError(f"{name} must be a {kind.__name__} of dualmech, got {type(value).__name__}")
     return value
 
 
-def sequence(**named: object) -> tuple[Any, ...]:
-    """Return the items of something that holds several, in order; a text, a mapping or one number is refused."""
-    name, value = _one(named)
+def sequence(**argument: object) -> tuple[Any, ...]:
+    """Return the items of an iterable, in order; refuse a text, a mapping or a number."""
+    name, value = _one(argument)
     with contextlib.suppress(TypeError, ValueError):
         if not isinstance(value, str | bytes | Mapping):
             return tuple(value)
     raise InputTypeError(f"{name} must be a sequence, got {_describe(value)}")
 
 
-def mapping(what: str, /, **named: object) -> Mapping[Any, Any]:
-    """Return a mapping; the text says what it maps, such as "names to numbers"."""
-    name, value = _one(named)
+def mapping(contents: str, /, **argument: object) -> Mapping[Any, Any]:
+    """Return a mapping; `contents` describes it in the message, such as "names to numbers"."""
+    name, value = _one(argument)
     if not isinstance(value, Mapping):
-        raise InputTypeError(f"{name} must map {what}, got {_describe(value)}")
+        raise InputTypeError(f"{name} must map {contents}, got {_describe(value)}")
     return value
 
 
-def index(below: int, /, **named: object) -> int:
-    """Return one integer from 0 to ``below - 1``."""
-    name, number = _integer(allowed := f"from 0 to {below - 1}", named)
-    if not 0 <= number < below:
-        raise InvalidInputError(f"{name} must be an integer {allowed}, got {_describe(number)}")
+def index(length: int, /, **argument: object) -> int:
+    """Return one integer from 0 to ``length - 1``."""
+    name, number = _integer(bounds := f"from 0 to {length - 1}", argument)
+    if not 0 <= number < length:
+        raise InvalidInputError(f"{name} must be an integer {bounds}, got {_describe(number)}")
     return number
 
 
-def integers(**named: object) -> npt.NDArray[np.intp]:
-    """Return integers, as many as are given (also none)."""
-    name, value = _one(named)
+def integers(**argument: object) -> npt.NDArray[np.intp]:
+    """Return an array of any number of integers, also none."""
+    name, value = _one(argument)
     with contextlib.suppress(TypeError, ValueError):
         array = np.asarray(value)
-        whole = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.intp)
-        if array.ndim == 1 and (whole or not array.size):
+        has_integers = array.dtype.kind in "iu" and np.can_cast(array.dtype, np.intp)
+        if array.ndim == 1 and (has_integers or not array.size):
             return array.astype(np.intp)
     raise InputTypeError(f"{name} must be a sequence of integers, got {_describe(value)}")
 
 
-def indices(below: int, /, **named: object) -> npt.NDArray[np.intp]:
-    """Return integers from 0 to ``below - 1``, as many as are given (also none)."""
-    (name,), array = named, integers(**named)
-    for number in array[(array < 0) | (array >= below)]:
-        raise InvalidInputError(f"{name} must be integers from 0 to {below - 1}, got {number}")
+def indices(length: int, /, **argument: object) -> npt.NDArray[np.intp]:
+    """Return an array of any number of integers from 0 to ``length - 1``."""
+    (name,), array = argument, integers(**argument)
+    for number in array[(array < 0) | (array >= length)]:
+        raise InvalidInputError(f"{name} must be integers from 0 to {length - 1}, got {number}")
     return array
 
 
-def vector(length: int, of: str, /, **named: object) -> Array:
-    """Return `length` finite numbers, one per item; the text names the item."""
-    (name,), array = named, finite(1, **named)
+def vector(length: int, item: str, /, **argument: object) -> Array:
+    """Return `length` finite numbers; `item` is the noun of the message, one per item."""
+    (name,), array = argument, finite(1, **argument)
     if array.shape != (length,):
-        raise InvalidInputError(f"{name} must have {length} entries, one per {of}, got {array.shape[0]}")
+        raise InvalidInputError(f"{name} must have {length} entries, one per {item}, got {array.shape[0]}")
     return array
 
 
-def per_item(length: int, /, **named: object) -> Array:
+def per_item(length: int, /, **argument: object) -> Array:
     """Return `length` positive numbers; a single number is repeated for all."""
-    name, value = _one(named)
+    name, value = _one(argument)
     array = positive(**{name: value})
-    if length > MOST_ITEMS:
-        raise InvalidInputError(f"{name} of {float(length):.3g} items are too many (limit {MOST_ITEMS})")
+    if length > MAX_ITEMS:
+        raise InvalidInputError(f"{name} of {float(length):.3g} items are too many (limit {MAX_ITEMS})")
     if array.ndim == 0:
         return freeze(np.full(length, float(array)))
     if array.shape != (length,):
@@ -326,9 +326,9 @@ def per_item(length: int, /, **named: object) -> Array:
     return array
 
 
-def symmetric(**named: object) -> Array:
-    """Return a finite square matrix: a small asymmetry is averaged out, a larger one is refused."""
-    (name,), array = named, finite(2, **named)
+def symmetric(**argument: object) -> Array:
+    """Return the symmetric part of a finite square matrix; refuse an asymmetry above `SYMMETRY_TOLERANCE`."""
+    (name,), array = argument, finite(2, **argument)
     if array.shape[0] != array.shape[1]:
         raise InvalidInputError(f"{name} must be square, got shape {array.shape}")
     with np.errstate(over="ignore"):
@@ -338,11 +338,11 @@ def symmetric(**named: object) -> Array:
     return freeze(array / 2 + array.T / 2)
 
 
-def matrix(**named: object) -> Matrix:
-    """Return a finite, non-empty matrix: scipy sparse stays sparse (CSR), anything else becomes float64."""
-    name, value = _one(named)
+def matrix(**argument: object) -> Matrix:
+    """Return a finite, non-empty matrix: CSR for a scipy sparse matrix, else a float64 array."""
+    name, value = _one(argument)
     if not sp.issparse(value):
-        return finite(2, **named)
+        return finite(2, **argument)
     if value.ndim != 2 or 0 in value.shape:
         raise InvalidInputError(f"{name} must be a non-empty matrix, got shape {value.shape}")
     if value.dtype.kind not in "biuf":
@@ -354,50 +354,50 @@ def matrix(**named: object) -> Matrix:
     return freeze(sparse)
 
 
-def generator(**named: object) -> np.random.Generator:
-    """Return a generator: the given one, one from an integer seed >= 0, or for None one that nobody can repeat."""
-    name, value = _one(named)
+def generator(**argument: object) -> np.random.Generator:
+    """Return a generator: the given one, one from an integer seed >= 0, or for None one from fresh entropy."""
+    name, value = _one(argument)
     if value is None:
         return np.random.default_rng()
     if isinstance(value, np.random.Generator):
         return value
-    _, seed = _integer("seed, None or a numpy.random.Generator", named)
+    _, seed = _integer("seed, None or a numpy.random.Generator", argument)
     if seed < 0:
         raise InvalidInputError(f"{name} must be a seed of at least 0, got {seed}")
     return np.random.default_rng(seed)
 
 
-def moderate(**named: Matrix) -> None:
-    """Refuse non-zero entries so large or small that their squares and products would over- or underflow."""
-    name, value = _one(named)
+def moderate(**argument: Matrix) -> None:
+    """Refuse non-zero entries outside `MIN_MAGNITUDE` to `MAX_MAGNITUDE`."""
+    name, value = _one(argument)
     entries = np.abs(value.data if sp.issparse(value) else np.asarray(value))
     entries = entries[entries > 0]
-    if entries.size and not (entries.min() >= SMALLEST and entries.max() <= LARGEST):
-        worst = entries.max() if entries.max() > LARGEST else entries.min()
+    if entries.size and not (entries.min() >= MIN_MAGNITUDE and entries.max() <= MAX_MAGNITUDE):
+        worst = entries.max() if entries.max() > MAX_MAGNITUDE else entries.min()
         raise InvalidInputError(
-            f"{name} must have non-zero entries of magnitude {SMALLEST:g} to {LARGEST:g}, got {worst:g}"
+            f"{name} must have non-zero entries of magnitude {MIN_MAGNITUDE:g} to {MAX_MAGNITUDE:g}, got {worst:g}"
         )
 
 
-def _number(allowed: str, named: dict[str, object]) -> tuple[str, float]:
-    """Return the name and one finite number; refuse anything else, and name the allowed values."""
-    name, value = _one(named)
+def _number(requirement: str, argument: dict[str, object]) -> tuple[str, float]:
+    """Return the argument's name and its value, one finite number; `requirement` is for the message."""
+    name, value = _one(argument)
     try:
-        array = np.asarray(value) if isinstance(value, float) else numeric(**named)
+        array = np.asarray(value) if isinstance(value, float) else numeric(**argument)
     except InputTypeError:
-        raise InputTypeError(f"{name} must be {allowed}, got {_describe(value)}") from None
+        raise InputTypeError(f"{name} must be {requirement}, got {_describe(value)}") from None
     if array.ndim:
-        raise InvalidInputError(f"{name} must be {allowed}, got shape {array.shape}")
+        raise InvalidInputError(f"{name} must be {requirement}, got shape {array.shape}")
     number = float(array)
     if not math.isfinite(number):
         raise InvalidInputError(f"{name} must be finite, got {number:g}")
     return name, number
 
 
-def _integer(allowed: str, named: dict[str, object]) -> tuple[str, int]:
-    name, value = _one(named)
+def _integer(bounds: str, argument: dict[str, object]) -> tuple[str, int]:
+    name, value = _one(argument)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{name} must be an integer {allowed}, got {_describe(value)}")
+        raise InputTypeError(f"{name} must be an integer {bounds}, got {_describe(value)}")
     return name, int(value)
 
 
@@ -406,8 +406,8 @@ def _entry(name: str, array: Array, index: npt.NDArray[np.intp]) -> str:
     return f"{array[tuple(index)]:g}{where}"
 
 
-def _one(named: dict[str, object]) -> tuple[str, Any]:
-    ((name, value),) = named.items()
+def _one(argument: dict[str, object]) -> tuple[str, Any]:
+    ((name, value),) = argument.items()
     return name, value
 
 
@@ -416,20 +416,20 @@ def _describe(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value in a few words, even a number with so many digits that Python refuses to write it out."""
+    """Return a value in at most 60 characters, also an integer with more digits than Python prints."""
     with contextlib.suppress(ValueError):
         text = " ".join((str if isinstance(value, Fraction) else repr)(value).split())
         return text if len(text) <= 60 else text[:57] + "..."
     return "too long to show"
 
 
-def as_mapping(**named: Any) -> Any:
-    """Return a pandas Series with names as a mapping, and anything else as it is; a name may come once only.
+def as_mapping(**argument: Any) -> Any:
+    """Return a pandas Series with an index of names as a mapping, and other values unchanged.
 
-    A Series whose index only counts from 0, as one that was given no names, is taken by position. So is a DataFrame
-    of one column. Lists of different lengths in one another, which are no array, are refused.
+    A Series with the default index 0, 1, … is returned as an array, and a DataFrame of one column is taken as its
+    column. Duplicate names and nested lists of different lengths are refused.
     """
-    name, values = _one(named)
+    name, values = _one(argument)
     if isinstance(values, list | tuple):
         try:
             np.ndim(values)
@@ -454,5 +454,5 @@ def as_mapping(**named: Any) -> Any:
 
 
 def counts_from_zero(index: Any) -> bool:
-    """Whether the index of a pandas object only counts from 0, as one that was given no names."""
+    """Return whether the index of a pandas object is the default index, which counts from 0."""
     return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)

@@ -1,4 +1,4 @@
-"""Matrices in twice the precision, with computed, not estimated, bounds of their errors."""
+"""Matrices in double-double arithmetic, with computed error bounds."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ UNIT = 2.0**-53
 """Relative error of one rounded operation."""
 
 UPWARDS = 1 + 1e-9
-"""Factor that makes up for the rounding of a bound that is itself a sum of up to a million numbers, none negative."""
+"""Factor that covers the rounding of a bound which is a sum of up to a million non-negative numbers."""
 
 SPLITTER = 2.0**27 + 1
 """Veltkamp's factor: it splits a double into two halves whose products are exact."""
 
-LEAST_SIZE = 2.0**-400
-"""Rows count as this large at least, so that no part of a product is lost to underflow."""
+MIN_ROW_SIZE = 2.0**-400
+"""Lower bound on the size attributed to a row, so that no part of a product underflows."""
 
 CONTRACTED = 0.25
-"""Largest norm of E at which ``I - E`` is inverted by a series."""
+"""Maximum norm of E for which ``I - E`` is inverted by a series."""
 
-NEGLIGIBLE = 1e-32
-"""A remainder of that series that is below the precision of its terms."""
+SERIES_TOL = 1e-32
+"""Remainder at which that series ends: below the precision of its terms."""
 
-MOST_EXACT = 2**15
-"""Multiplications of fractions up to which columns are compared exactly."""
+MAX_EXACT_PRODUCTS = 2**15
+"""Maximum number of multiplications of fractions in an exact comparison of columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enclosure:
-    """A matrix known as ``high + low``, both doubles, with no entry off by more than its entry of `radius`.
+    """A matrix that differs from ``high + low`` (two arrays of doubles) by at most `radius`, entry by entry.
 
-    Every operation adds its own largest error to the radius. Sums and products of doubles are split so that their
-    rounding errors are doubles too (Dekker, Knuth). Products of matrices are cut into pieces so short that BLAS adds
-    them without any error (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012). The bounds hold whether or not
-    a processor fuses operations, and in any order.
+    Every operation adds a bound on its own error to the radius. Sums and products of doubles are split so that their
+    rounding errors are doubles too (Dekker, Knuth). Factors of matrix products are cut into pieces of so few digits
+    that BLAS multiplies them exactly (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012). The bounds hold in
+    any order of summation, with or without fused operations.
     """
 
     high: Array
@@ -59,30 +59,30 @@ class Enclosure:
 
     @property
     def is_identity(self) -> bool:
-        """Whether this is exactly the identity."""
+        """Whether the matrix is exactly the identity."""
         rows, columns = self.high.shape
-        plain = rows == columns and bool(np.all(np.diagonal(self.high) == 1)) and np.count_nonzero(self.high) == rows
-        return plain and not np.any(self.low) and not np.any(self.radius)
+        ones = rows == columns and bool(np.all(np.diagonal(self.high) == 1)) and np.count_nonzero(self.high) == rows
+        return ones and not np.any(self.low) and not np.any(self.radius)
 
     def __matmul__(self, other: Enclosure) -> Enclosure:
-        """Return the product, off by about ``UNIT²`` times the longest row and column; by nothing for an identity."""
+        """Return the product, with an error of about ``UNIT²`` times the longest row and column; 0 for identities."""
         if self.is_identity:
             return other
         if other.is_identity:
             return self
         inner = self.high.shape[1]
         bits = (53 - inner.bit_length()) // 2
-        one, two, _, rest, sizes = _pieces(self.high, self.low, bits)
-        first, second, behind, last, others = (piece.T for piece in _pieces(other.high.T, other.low.T, bits))
-        # Products of the first pieces, and of a first with a second one, are sums of whole numbers below 2^53.
-        high, low = two_sum(one @ first, one @ second)
-        high, more = two_sum(high, two @ first)
-        small = np.hstack([one, two, rest]) @ np.vstack([last, behind, other.high])
-        high, low = two_sum(high, low + more + small)
-        # Each of the small products has terms below 3/4 · 4^-bits next to both sizes. All are rounded: by
-        # forming the pieces, in a sum of 3 · inner terms, and three times when they are added to the errors above.
-        share = 32 * UNIT * inner * (inner + 8) * 4.0 ** -(bits + 1)
-        radius = share * UPWARDS * np.multiply.outer(sizes, others)
+        a1, a2, _, a_rest, row_sizes = _pieces(self.high, self.low, bits)
+        b1, b2, b_after1, b_rest, column_sizes = (piece.T for piece in _pieces(other.high.T, other.low.T, bits))
+        # a1 b1, a1 b2 and a2 b1 are sums of integers below 2^53, up to a power of 2: exact.
+        high, low = two_sum(a1 @ b1, a1 @ b2)
+        high, error = two_sum(high, a2 @ b1)
+        products = np.hstack([a1, a2, a_rest]) @ np.vstack([b_rest, b_after1, other.high])
+        high, low = two_sum(high, low + error + products)
+        # The terms of the remaining products are below 3/4 · 4^-bits times both sizes. They are rounded when the
+        # pieces are formed, in a sum of 3 · inner terms, and three times when they are added to the errors above.
+        rel_error = 32 * UNIT * inner * (inner + 8) * 4.0 ** -(bits + 1)
+        radius = rel_error * UPWARDS * np.multiply.outer(row_sizes, column_sizes)
         if np.any(other.radius):
             radius = (radius + np.abs(self.high) @ other.radius) * UPWARDS
         if np.any(self.radius):
@@ -91,9 +91,8 @@ class Enclosure:
 
     def __add__(self, other: Enclosure) -> Enclosure:
         high, low = two_sum(self.high, other.high)
-        rest = low + (self.low + other.low)
         size = np.abs(low) + np.abs(self.low) + np.abs(other.low)
-        high, low = two_sum(high, rest)
+        high, low = two_sum(high, low + (self.low + other.low))
         return Enclosure(high, low, (self.radius + other.radius + 3 * UNIT * size) * UPWARDS)
 
     def __neg__(self) -> Enclosure:
@@ -108,166 +107,168 @@ class Enclosure:
     def norm(self) -> float:
         return spectral_norm(self.magnitude())
 
-    def widened(self, more: float) -> Enclosure:
-        """Return the enclosure of all matrices whose entries are at most so far from a matrix in this one."""
-        return Enclosure(self.high, self.low, self.radius + more)
+    def widened(self, error: float) -> Enclosure:
+        """Return the enclosure with the radius of every entry increased by an error."""
+        return Enclosure(self.high, self.low, self.radius + error)
 
     def columns_scaled(self, factors: Array) -> Enclosure:
         return Enclosure(self.high * factors, self.low * factors, self.radius * factors)
 
     def row_products(self, other: Enclosure) -> tuple[Array, Array]:
-        """Return the inner product of each row with the same row of another, and by how much it may be off."""
-        values, off = np.zeros(len(self.high)), np.zeros(len(self.high))
+        """Return the inner product of each row with the same row of another matrix, and error bounds."""
+        values, errors = np.zeros(len(self.high)), np.zeros(len(self.high))
         for row in range(len(values)):
-            here = slice(row, row + 1)
-            one, two = (Enclosure(part.high[here], part.low[here], part.radius[here]) for part in (self, other))
-            total = one @ two.T
-            values[row], off[row] = total.high[0, 0], total.radius[0, 0]
-        return values, off
+            rows = slice(row, row + 1)
+            left, right = (Enclosure(part.high[rows], part.low[rows], part.radius[rows]) for part in (self, other))
+            product = left @ right.T
+            values[row], errors[row] = product.high[0, 0], product.radius[0, 0]
+        return values, errors
 
 
 def inverse_near_identity(matrix: Enclosure) -> Enclosure | None:
-    """Return the inverse of a matrix that is proven close to the identity; None where no proof is found.
+    """Return the inverse of a matrix C that is proven close to the identity; None if the proof fails.
 
-    With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``. Where E is so small
-    that ``E²`` in doubles adds no error to speak of, one product of doubles does.
+    With ``E = I - C`` of norm δ, ``C⁻¹ = (I + E)(I + E²)(I + E⁴) … `` up to ``δ^(2^j) / (1 - δ)``. If E is small, one
+    product ``E²`` of doubles is accurate enough.
     """
     identity = Enclosure.of(np.eye(len(matrix.high)))
     power = identity - matrix
-    reach = distance = power.norm()
-    if not distance <= CONTRACTED:  # NaN is no proof either
+    norm = distance = power.norm()
+    if not distance <= CONTRACTED:  # also for NaN
         return None
-    total, rest = identity + power, distance**2
-    # What is off in a square of doubles: its own rounding, and what E has beside its leading digits.
-    beside = spectral_norm((np.abs(power.low) + power.radius) * UPWARDS)
-    off = sum_rounding(len(power.high)) * distance**2 + 2 * distance * beside
-    if distance**3 <= NEGLIGIBLE and off <= max(UNIT**2, float(power.radius.max())):
+    total, remainder = identity + power, distance**2
+    # The error of E² in doubles has two parts: its rounding, and the digits of E beyond its leading double.
+    low_norm = spectral_norm((np.abs(power.low) + power.radius) * UPWARDS)
+    error = sum_rounding(len(power.high)) * distance**2 + 2 * distance * low_norm
+    if distance**3 <= SERIES_TOL and error <= max(UNIT**2, float(power.radius.max())):
         square = power.high @ power.high
-        return (total + Enclosure.of(square)).widened((off + distance**3 / (1 - distance)) * UPWARDS)
-    while rest > NEGLIGIBLE and reach > 0:
+        return (total + Enclosure.of(square)).widened((error + distance**3 / (1 - distance)) * UPWARDS)
+    while remainder > SERIES_TOL and norm > 0:
         power = power @ power
-        total, reach, rest = total + total @ power, power.norm(), rest**2
-    return total.widened(rest / (1 - distance) * UPWARDS)
+        total, norm, remainder = total + total @ power, power.norm(), remainder**2
+    return total.widened(remainder / (1 - distance) * UPWARDS)
 
 
 def spectral_norm(sizes: Array) -> float:
-    """Return an upper bound of the spectral norm of every matrix whose entries have at most these sizes."""
+    """Return an upper bound on the spectral norm of every matrix with entries of at most these magnitudes."""
     if not sizes.size:
         return 0.0
     sides = float(np.sqrt(sizes.sum(axis=0).max())) * float(np.sqrt(sizes.sum(axis=1).max()))
     squares = float(np.vdot(sizes, sizes))
-    # Squares of tiny numbers are lost to underflow; so is half a unit of the smallest numbers of all.
-    largest = min(sides, float(np.sqrt(squares))) if squares > LEAST_SIZE**2 else sides
-    return float(np.nextafter(largest * UPWARDS, np.inf)) if largest else 0.0
+    # Squares of tiny numbers underflow, and subnormal numbers round: `nextafter` covers the latter.
+    bound = min(sides, float(np.sqrt(squares))) if squares > MIN_ROW_SIZE**2 else sides
+    return float(np.nextafter(bound * UPWARDS, np.inf)) if bound else 0.0
 
 
 def sum_rounding(terms: T) -> T:
-    """Return the largest error of a sum of products in any order, relative to the sum of their magnitudes."""
+    """Return the maximum error of a sum of products, in any order, relative to the sum of their magnitudes."""
     return (terms + 1) * (UNIT * UPWARDS)
 
 
 def gram_defect(rows: Array) -> tuple[Array, float]:
-    """Return ``K K' - I`` and a bound of the errors of its entries, for rows K of norm close to 1.
+    """Return ``K K' - I`` and a bound on the errors of its entries, for rows K of norm close to 1.
 
-    K is cut to so few leading digits that BLAS multiplies these without any error.
+    K is split into leading digits, few enough that BLAS multiplies them exactly, and a remainder.
     """
     count, cells = rows.shape
     unit = 2.0 ** -((52 - cells.bit_length()) // 2)
     leading = rows / unit
     np.rint(leading, out=leading)
     leading *= unit
-    rest = rows - leading
-    crossed = leading @ rest.T
-    defect = (leading @ leading.T - np.eye(count)) + (crossed + crossed.T + rest @ rest.T)
+    remainder = rows - leading
+    mixed = leading @ remainder.T
+    defect = (leading @ leading.T - np.eye(count)) + (mixed + mixed.T + remainder @ remainder.T)
     size = float(np.linalg.norm(leading, axis=1).max() + 1) * np.sqrt(cells) * unit
     return defect, (2 * sum_rounding(cells) * size + 4 * UNIT * float(np.abs(defect).max())) * UPWARDS
 
 
-def proves_span(rows: Array, chosen: npt.NDArray[np.intp], diagonal: Array, left: Enclosure, spread: float) -> bool:
-    """Whether rows are proven to lie in the span of the chosen rows.
+def proves_span(rows: Array, basis: npt.NDArray[np.intp], diagonal: Array, residual: Enclosure, defect: float) -> bool:
+    """Return whether all rows are proven to lie in the span of the rows with the indices `basis`.
 
-    With every row scaled to whole numbers, the Gram determinant of the chosen rows and one more row is a whole number.
-    It is the determinant D of the chosen rows times the squared distance of the other row from their span, so it is 0
-    where it is less than 1. A triangle with this diagonal maps the chosen rows to K with ``‖K K' - I‖ ≤ spread``;
-    `left` encloses the part of each row outside of the span. Where that proves nothing, few and small numbers are
-    compared in fractions.
+    With every row scaled to integers, the Gram determinant of the basis rows and one more row is an integer. It is the
+    determinant D of the basis rows times the squared distance of the other row from their span, so it is 0 if it is
+    below 1. If that proof fails, rows of few and small numbers are compared in fractions.
+
+    - `diagonal`: of a triangle that maps the basis rows to K with ``‖K K' - I‖ ≤ defect``;
+    - `residual`: encloses the component of each row outside the span.
     """
-    grid = _grid(rows)
-    others = np.setdiff1d(np.arange(len(rows)), chosen)
+    exponents = _trailing_exponents(rows)
+    others = np.setdiff1d(np.arange(len(rows)), basis)
     with np.errstate(divide="ignore"):
-        determinant = len(chosen) * np.log2(1 + spread) - 2 * np.log2(np.abs(diagonal)).sum()
-        determinant -= 2 * grid[chosen].sum()
-        distances = np.log2(np.linalg.norm(left.magnitude(), axis=1)[others]) - grid[others]
-    if np.all(2 * distances + determinant < -1):
+        log_determinant = len(basis) * np.log2(1 + defect) - 2 * np.log2(np.abs(diagonal)).sum()
+        log_determinant -= 2 * exponents[basis].sum()
+        log_distances = np.log2(np.linalg.norm(residual.magnitude(), axis=1)[others]) - exponents[others]
+    if np.all(2 * log_distances + log_determinant < -1):
         return True
-    proof = exactly_independent(rows.T)
-    return proof is not None and len(proof) == len(chosen)
+    independent = exactly_independent(rows.T)
+    return independent is not None and len(independent) == len(basis)
 
 
 def exactly_independent(columns: Array) -> list[int] | None:
-    """Return the indices of columns that are exactly independent and span all columns; every column must have an entry.
+    """Return the indices of columns that are linearly independent and span all columns, by exact elimination.
 
-    They are compared in exact fractions; None where that takes more than `MOST_EXACT` multiplications.
+    None if the elimination takes more than `MAX_EXACT_PRODUCTS` multiplications of fractions.
     """
-    chosen: list[int] = []
-    reduced: list[tuple[int, list[Fraction]]] = []
+    basis: list[int] = []
+    pivots: list[tuple[int, list[Fraction]]] = []
     for index, column in enumerate(columns.T):
-        left = [Fraction(entry) for entry in column.tolist()]
-        for pivot, other in reduced:
-            if left[pivot]:
-                factor = left[pivot] / other[pivot]
-                left = [entry - factor * pivot if pivot else entry for entry, pivot in zip(left, other, strict=True)]
-        place = next((place for place, entry in enumerate(left) if entry), None)
-        if place is not None:
-            chosen.append(index)
-            reduced.append((place, left))
-            if len(chosen) == len(columns):
+        entries = [Fraction(entry) for entry in column.tolist()]
+        for row, pivot in pivots:
+            if entries[row]:
+                factor = entries[row] / pivot[row]
+                entries = [x - factor * y if y else x for x, y in zip(entries, pivot, strict=True)]
+        row_index = next((row for row, entry in enumerate(entries) if entry), None)
+        if row_index is not None:
+            basis.append(index)
+            pivots.append((row_index, entries))
+            if len(basis) == len(columns):
                 break
-            if columns.size * len(chosen) > MOST_EXACT:
+            if columns.size * len(basis) > MAX_EXACT_PRODUCTS:
                 return None
-    return chosen
+    return basis
 
 
-def two_sum(one: Array, two: Array) -> tuple[Array, Array]:
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """Return the rounded sum and its exact error (Knuth)."""
-    total = one + two
-    back = total - one
-    return total, (one - (total - back)) + (two - back)
+    total = a + b
+    b_part = total - a
+    return total, (a - (total - b_part)) + (b - b_part)
 
 
-def two_product(one: Array, two: Array) -> tuple[Array, Array]:
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
     """Return the rounded product and its exact error (Dekker), except for underflow."""
-    product = one * two
-    first, second = _halves(one), _halves(two)
+    product = a * b
+    first, second = _halves(a), _halves(b)
     error = first[0] * second[0] - product
     return product, ((error + first[0] * second[1]) + first[1] * second[0]) + first[1] * second[1]
 
 
 def _halves(number: Array) -> tuple[Array, Array]:
-    """Return two numbers of half as many digits that add up to a number (Veltkamp)."""
+    """Split a number into two numbers of half as many digits (Veltkamp)."""
     scaled = SPLITTER * number
     high = scaled - (scaled - number)
     return high, number - high
 
 
 def _pieces(high: Array, low: Array, bits: int) -> tuple[Array, Array, Array, Array, Array]:
-    """Cut rows into two pieces of so many bits next to their largest entry, the remainder of the first, and the rest.
+    """Split rows into a first and a second piece of `bits` bits, relative to the row's largest entry.
 
-    Returns the sizes of the rows, powers of 2 above all their entries, too.
+    Returns both pieces, the remainder after the first, the remainder after both, and the sizes of the rows: powers of 2
+    above all entries.
     """
     largest = np.abs(high).max(axis=1)
-    sizes = np.maximum(np.ldexp(1.0, np.frexp(largest)[1]), LEAST_SIZE)
+    sizes = np.maximum(np.ldexp(1.0, np.frexp(largest)[1]), MIN_ROW_SIZE)
     unit = (sizes * 2.0**-bits)[:, None]
-    one = np.rint(high / unit) * unit
-    left = high - one
+    first = np.rint(high / unit) * unit
+    remainder = high - first
     unit = unit * 2.0 ** -(bits + 1)
-    two = np.rint(left / unit) * unit
-    return one, two, left + low, (left - two) + low, sizes
+    second = np.rint(remainder / unit) * unit
+    return first, second, remainder + low, (remainder - second) + low, sizes
 
 
-def _grid(rows: Array) -> Array:
-    """Return for each row the exponent of the largest power of 2 of which all its entries are multiples."""
+def _trailing_exponents(rows: Array) -> Array:
+    """Return for each row the exponent of the largest power of 2 that divides all its entries."""
     mantissas, exponents = np.frexp(rows)
-    whole = np.ldexp(mantissas, 53).astype(np.int64)
-    zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
-    return np.asarray(np.where(whole != 0, exponents - 53 + zeros, 2**20).min(axis=1), dtype=np.float64)
+    integers = np.ldexp(mantissas, 53).astype(np.int64)
+    zeros = np.frexp((integers & -integers).astype(np.float64))[1] - 1
+    return np.asarray(np.where(integers != 0, exponents - 53 + zeros, 2**20).min(axis=1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Watched runs: a line on standard error that shows a run's progress, and the answers that the run returns."""
+"""Progress lines on standard error, and collection of the answers that solvers return."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 _ANSWERS: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 
-EVERY = 1.0  # seconds between two lines where nothing can be updated in place
-SILENT = 60.0  # seconds after which a line is written there, with or without news
+LINE_INTERVAL = 1.0  # seconds between two lines if standard error is no terminal
+MAX_SILENCE = 60.0  # seconds after which a line is written there without news
 
-WORTH_SAYING = 2.0  # remaining seconds below which the line leaves them out
+MIN_SHOWN_SECONDS = 2.0  # a shorter estimate of the remaining time is not shown
 
 
 class Line:
-    """The line about a run: it shows words, or the news of a step, which it takes as a callback."""
+    """The progress line of a run: it shows a task, and is the callback that shows each step."""
 
-    def __init__(self, show: Callable[[str], None], what: str, then: Callback | None = None) -> None:
-        self.what, self._show, self._then = what, show, then
-        show(what)
+    def __init__(self, show: Callable[[str], None], task: str, callback: Callback | None = None) -> None:
+        self.task, self._show, self._callback = task, show, callback
+        show(task)
 
-    def say(self, what: str) -> None:
-        """Say what runs now."""
-        self.what = what
-        self._show(what)
+    def say(self, task: str) -> None:
+        """Show another task."""
+        self.task = task
+        self._show(task)
 
     def __call__(self, news: Progress) -> None:
-        """Show the progress, and pass the news on."""
-        self._show(f"{self.what}: {news_text(news)}")
-        if self._then is not None:
-            self._then(news)
+        """Show the progress of a step, and call the user's callback."""
+        self._show(f"{self.task}: {news_text(news)}")
+        if self._callback is not None:
+            self._callback(news)
 
 
 def news_text(news: Progress) -> str:
-    """Return the news of a step in words: the number of steps, both sides, and the gap between them.
+    """Return a step in words: its number, objective, lower bound, gap and the estimated remaining time.
 
     Examples
     --------
@@ -56,44 +56,43 @@ def news_text(news: Progress) -> str:
     'step 7, objective 4.4579, bound 4.4578, gap 2.2e-05, at this pace 83 s more'
     """
     sides = f"objective {news.objective:.6g}, bound {news.lower_bound:.6g}"
-    left = f", at this pace {news.left:.2g} s more" if news.left >= WORTH_SAYING else ""
-    return f"step {news.iteration}, {sides}, gap {news.gap:.1e}{left}"
+    remaining = f", at this pace {news.left:.2g} s more" if news.left >= MIN_SHOWN_SECONDS else ""
+    return f"step {news.iteration}, {sides}, gap {news.gap:.1e}{remaining}"
 
 
-def verbosely(verbose: bool, what: str, callback: Callback | None = None) -> Any:
-    """Return the context of a run, watched if `verbose`; it yields the callback for the run."""
-    # Imported here so that the help of the command loads nothing that computes.
+def verbosely(verbose: bool, task: str, callback: Callback | None = None) -> Any:
+    """Return a context that yields the callback of a run: a progress line if `verbose`, else the user's callback."""
+    # Imported here so that the help of the command loads no NumPy.
     from dualmech import validate
 
-    return watching(what, callback) if validate.boolean(verbose=verbose) else contextlib.nullcontext(callback)
+    return watching(task, callback) if validate.boolean(verbose=verbose) else contextlib.nullcontext(callback)
 
 
-def passing(what: str) -> contextlib.AbstractContextManager[Line]:
-    """Return the same context for the command line: only a terminal shows the line, and keeps nothing of it."""
-    return watching(what, transient=True, always=False)
+def passing(task: str) -> contextlib.AbstractContextManager[Line]:
+    """Return a progress line for the command line: shown on a terminal only, and erased at the end."""
+    return watching(task, transient=True, log=False)
 
 
 @contextlib.contextmanager
 def watching(
-    what: str, callback: Callback | None = None, *, transient: bool = False, always: bool = True
+    task: str, callback: Callback | None = None, *, transient: bool = False, log: bool = True
 ) -> Iterator[Line]:
-    """Show a line with the task, its news and its seconds while the block runs; yields the `Line` that takes the news.
+    """Show a line with the task, its progress and its seconds while the block runs; yield the `Line`.
 
-    - `what`: what runs;
-    - `callback`: the function to which the news is passed on;
-    - `transient`: whether a terminal keeps nothing of the line;
-    - `always`: whether lines are written where standard error is no terminal: one a second at most, and one at the
-      end; without it one a minute.
+    - `callback`: the user's function, called after each step;
+    - `transient`: whether a terminal erases the line at the end;
+    - `log`: if standard error is no terminal, whether to write at most one line a second and one at the end; otherwise
+      one line a minute.
     """
     from rich.console import Console
 
     error = Console(stderr=True, highlight=False)
     if error.is_terminal and not error.is_dumb_terminal:
         with _in_place(error, transient) as show:
-            yield Line(show, what, callback)
+            yield Line(show, task, callback)
     else:
-        with _now_and_then(error, what, always) as show:
-            yield Line(show, what, callback)
+        with _as_log(error, task, log) as show:
+            yield Line(show, task, callback)
 
 
 @contextlib.contextmanager
@@ -104,7 +103,7 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
 
     text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
     columns = (SpinnerColumn(finished_text=" "), text, TimeElapsedColumn())
-    # Other output is left alone: output redirected to a file must not appear here instead.
+    # Standard output may be redirected to a file: rich must not capture it.
     with Display(*columns, console=error, transient=transient, redirect_stdout=False, redirect_stderr=False) as display:
         task = display.add_task("", total=1)
         yield lambda text: display.update(task, description=text)
@@ -112,57 +111,57 @@ def _in_place(error: Console, transient: bool) -> Iterator[Callable[[str], None]
 
 
 @contextlib.contextmanager
-def _now_and_then(error: Console, what: str, always: bool) -> Iterator[Callable[[str], None]]:
-    began = time.perf_counter()
-    written, latest, ended = began, what, threading.Event()
+def _as_log(error: Console, task: str, log: bool) -> Iterator[Callable[[str], None]]:
+    start = time.perf_counter()
+    last_time, last_text, end = start, task, threading.Event()
 
     def write() -> None:
-        nonlocal written
-        written = time.perf_counter()
-        error.print(f"{latest}, {written - began:.1f} s", markup=False, soft_wrap=True)
+        nonlocal last_time
+        last_time = time.perf_counter()
+        error.print(f"{last_text}, {last_time - start:.1f} s", markup=False, soft_wrap=True)
 
     def show(text: str) -> None:
-        nonlocal latest
-        latest = text
-        if always and time.perf_counter() - written >= EVERY:
+        nonlocal last_text
+        last_text = text
+        if log and time.perf_counter() - last_time >= LINE_INTERVAL:
             write()
 
     def break_silence() -> None:
-        # A run may have no news for long, and a log without a line looks like a process that hangs.
-        while not ended.wait(SILENT):
-            if time.perf_counter() - written >= SILENT:
+        # A long step without a line in the log looks like a process that hangs.
+        while not end.wait(MAX_SILENCE):
+            if time.perf_counter() - last_time >= MAX_SILENCE:
                 write()
 
     threading.Thread(target=break_silence, daemon=True).start()
     try:
         yield show
     finally:
-        ended.set()
-    if always:
+        end.set()
+    if log:
         write()
 
 
 @contextlib.contextmanager
 def answers() -> Iterator[list[Any]]:
     """Collect the answers that solvers of either layer return while the block runs."""
-    answers: list[Any] = []
-    token = _ANSWERS.set(answers)
+    collected: list[Any] = []
+    token = _ANSWERS.set(collected)
     try:
-        yield answers
+        yield collected
     finally:
         _ANSWERS.reset(token)
 
 
 def note(answer: object) -> None:
-    """Pass an answer to every collector."""
-    kept = _ANSWERS.get()
-    if kept is not None:
-        kept.append(answer)
+    """Add an answer to the collection of `answers`, if there is one."""
+    collected = _ANSWERS.get()
+    if collected is not None:
+        collected.append(answer)
 
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Solve without warnings of answers that are not certified: whoever solves so looks at the status, or says it."""
+    """Suppress `UncertifiedWarning`, for callers that check the status themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncertifiedWarning)
         yield

@@ -17,7 +17,7 @@ from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, did_you_mean, first_line
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.threads import threads_in_force
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every formulation of fitness for use needs
@@ -142,7 +142,7 @@ def run(
     backend: str,
     *,
     tol: float | None = None,
-    deadline: Deadline = NEVER,
+    deadline: Deadline = NO_DEADLINE,
     options: Mapping[str, object] | None = None,
 ) -> BackendRun:
     """Solve a program, whatever the outcome; the answer is left in its variables.

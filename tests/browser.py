@@ -16,7 +16,8 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromiu
 
 LOOK = """
 const pages = %s, widths = [375, 768, 1200, 1440, 1600], schemes = ["light", "dark"], faults = [];
-const scrolls = each => each && (/auto|scroll|hidden/.test(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+const scrolls = each =>
+  each && (/auto|scroll|hidden/.test(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
 function brokenWord(page) {
   for (const cell of page.querySelectorAll("td, th")) {
     const walker = page.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = page.createRange();

@@ -290,8 +290,8 @@ def hit_and_run(
     """
     validate.instance(ConfidenceRegion, region=region)
     cells = region.rows.shape[1]
-    walks = validate.size(validate.MOST_ITEMS // cells, chains=chains)
-    kept = -(-validate.size(validate.MOST_ITEMS // cells, count=count) // walks)
+    walks = validate.size(validate.MAX_ITEMS // cells, chains=chains)
+    kept = -(-validate.size(validate.MAX_ITEMS // cells, count=count) // walks)
     stride = validate.size(MOST_STEPS // kept, thin=cells if thin is None else thin)
     ahead = validate.size(MOST_STEPS, burn_in=10 * stride if burn_in is None else burn_in)
     generator = validate.generator(rng=rng)

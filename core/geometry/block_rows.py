@@ -190,7 +190,7 @@ def check_sums(workload: UnionWorkload, most: float) -> None:
 
 def _distinct(sums: Array) -> int:
     """Return how many numbers differ by more than rounding, at least."""
-    return len(np.unique(np.round(sums / max(np.abs(sums).max(), validate.SMALLEST), 9)))
+    return len(np.unique(np.round(sums / max(np.abs(sums).max(), validate.MIN_MAGNITUDE), 9)))
 
 
 def key_of(queries: Queries) -> object:

@@ -14,7 +14,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.moves import moves_between, product
 from dualmech.validate import Array, Matrix
 from dualmech.verified import (
-    MOST_EXACT,
+    MAX_EXACT_PRODUCTS,
     UNIT,
     UPWARDS,
     Enclosure,
@@ -237,7 +237,7 @@ def proven_costs(noise: Array, queries: Array, neighbours: Matrix | None) -> Arr
         costs = _raised(*judged)
         silent = np.any((moves[~noisy] != 0) | (rounding[~noisy] > 0), axis=0)
         return np.where(silent, np.inf, costs)
-    if len(noise) ** 2 * (len(noise) + moves.shape[1]) > MOST_EXACT:
+    if len(noise) ** 2 * (len(noise) + moves.shape[1]) > MAX_EXACT_PRODUCTS:
         return np.where(seen, np.inf, 0.0)
     return _in_fractions(noise, queries, neighbours)
 

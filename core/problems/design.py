@@ -232,7 +232,7 @@ def least_squares(strategy: Array) -> tuple[Array, Array]:
         triangle = linalg.triangle(strategy)
         if np.all(np.diagonal(triangle)):
             root = _inverse(triangle)
-            if np.linalg.norm(triangle) * np.linalg.norm(root) < 1 / linalg.UNCLEAR:
+            if np.linalg.norm(triangle) * np.linalg.norm(root) < 1 / linalg.RANK_CHECK_TOL:
                 return np.eye(cells), root
     basis = linalg.row_space(strategy)
     return basis, _inverse(linalg.triangle(strategy @ basis.T))

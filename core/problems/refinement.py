@@ -23,7 +23,7 @@ from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.stream import SteppedMechanism
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
-from dualmech.progress import NEVER, Deadline, Status
+from dualmech.progress import NO_DEADLINE, Deadline, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
@@ -437,7 +437,7 @@ def refine(
     *,
     tol: float,
     solver: str,
-    deadline: Deadline = NEVER,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Refinement:
     """Solve stage after stage until nothing is open; the caller supplies the solver.
 

@@ -125,7 +125,7 @@ class StreamWorkload(RuleWorkload):
     @property
     def has_matrix(self) -> bool:
         """Whether the matrix can be written out: it is not too large, and no entry too small."""
-        return self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.SMALLEST
+        return self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.MIN_MAGNITUDE
 
     def apply(self, x: npt.ArrayLike) -> Array:
         """Return the sums ``W x`` (d,) of a data vector x (d,), without the matrix."""

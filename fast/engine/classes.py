@@ -24,7 +24,7 @@ import scipy.linalg
 from dualmech.geometry.causal import Banded, Buffered, Causal, Toeplitz
 from dualmech.neighbours import Participation
 from dualmech.problems.strategies import root_coefficients
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 from dualmech.workloads.streams import running_sums
 
@@ -405,7 +405,7 @@ def inverse_series(series: Array) -> Array:
     return inverse
 
 
-def descents(aims: Aims, family: Family, total: bool, deadline: Deadline = NEVER) -> Iterator[Causal]:
+def descents(aims: Aims, family: Family, total: bool, deadline: Deadline = NO_DEADLINE) -> Iterator[Causal]:
     """Yield the strategies of a class that descent ends at, for norms and soft maxima closer and closer to the largest.
 
     At least one strategy comes, whatever the deadline.

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.certificate import FEASIBLE
-from dualmech.progress import NEVER, Callback, Deadline, Progress, Status, seconds_left
+from dualmech.progress import NO_DEADLINE, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
 MOST_STEPS = 1000  # steps of a run unless the user sets another limit
@@ -30,7 +30,7 @@ class Limits:
 
     tol: float
     max_iterations: int = MOST_STEPS
-    deadline: Deadline = NEVER
+    deadline: Deadline = NO_DEADLINE
     callback: Callback | None = None
     steps_given: bool = False
     unit: float = 1.0

@@ -25,7 +25,7 @@ import scipy.linalg
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.linalg import EPS
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
 FIRST, FALL, LAST = 0.1, 0.1, 1e-6
@@ -137,7 +137,7 @@ class _Point:
         return self.norm + tau * self.barrier
 
 
-def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER) -> Array | None:
+def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DEADLINE) -> Array | None:
     """Return costs and all multipliers of a `Relaxation`, flat, the best to a small tolerance.
 
     None where more than a few are needed, or the deadline passes. R need not have full rank.

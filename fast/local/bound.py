@@ -29,7 +29,7 @@ from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalStrategy
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
 NAMES = tuple(field.name for field in fields(Relaxation))
@@ -96,7 +96,7 @@ class BoundProgram:
         )
 
 
-def few_multipliers(problem: LocalStrategy, deadline: Deadline = NEVER) -> LocalDual | None:
+def few_multipliers(problem: LocalStrategy, deadline: Deadline = NO_DEADLINE) -> LocalDual | None:
     """Return the best dual weights of the average case by Newton's method, None where it needs many multipliers."""
     try:
         matrix, costs, relaxation = best_multipliers(
@@ -107,7 +107,7 @@ def few_multipliers(problem: LocalStrategy, deadline: Deadline = NEVER) -> Local
     return LocalDual(matrix, costs, None, relaxation)
 
 
-def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
+def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NO_DEADLINE) -> LocalDual:
     """Return dual weights with the same prior, and the best of the rest that is found in time."""
     prior = problem.prior if dual.prior is None else dual.prior
     try:
@@ -118,7 +118,7 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
 
 
 def moments_bound(
-    problem: LocalStrategy, frame: Frame, point: PatternPoint, enough: float, deadline: Deadline = NEVER
+    problem: LocalStrategy, frame: Frame, point: PatternPoint, enough: float, deadline: Deadline = NO_DEADLINE
 ) -> tuple[LocalDual | None, bool]:
     """Return dual weights from the moments of weighed patterns, and whether they are the best to a share `enough`.
 
@@ -169,7 +169,7 @@ def _definite(program: BoundProgram, values: Array, known: Array) -> tuple[Array
     return known, -np.inf
 
 
-def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NEVER) -> LocalDual:
+def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NO_DEADLINE) -> LocalDual:
     """Return dual weights with the even prior; the given ones where none are found.
 
     In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones, of the norm
@@ -195,7 +195,7 @@ def _without_row(matrix: Array, costs: Array, length: float) -> Array:
 
 
 def best_multipliers(
-    root: Array, share: Array, epsilon: float, deadline: Deadline = NEVER, climbs: bool = True
+    root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DEADLINE, climbs: bool = True
 ) -> tuple[Array, Array, Relaxation]:
     """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
 
@@ -259,7 +259,7 @@ class _Climb:
         return -value, -slopes * units
 
 
-def _start(program: BoundProgram, deadline: Deadline = NEVER) -> Array:
+def _start(program: BoundProgram, deadline: Deadline = NO_DEADLINE) -> Array:
     """Return costs and multipliers that prove nearly the closed-form bound, or a multiple of all squares, if better."""
     known, value = _closed_form(program), -np.inf
     with contextlib.suppress(np.linalg.LinAlgError):

@@ -16,7 +16,7 @@ from dualmech.fast.local.points import Change, Frame, PatternPoint, View, take_s
 from dualmech.geometry import local
 from dualmech.geometry.local import Sets
 from dualmech.linalg import EPS
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
 # The best weights on a given set of patterns: a primal-dual Newton method for local privacy.
@@ -48,7 +48,7 @@ LEAST_CENTRING = 0.1
 
 
 def follow_path(
-    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
+    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NO_DEADLINE
 ) -> tuple[PatternPoint, View, int]:
     """Step until the remaining gap is `tol` relative to the objective; return point, view and steps."""
     view = View.of(frame, point)

@@ -27,7 +27,7 @@ import scipy.linalg
 from dualmech.fast.local.barrier import RIDGE
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
 Places = npt.NDArray[np.intp]
@@ -354,7 +354,13 @@ def dual_weights(program: MomentProgram, state: State) -> tuple[Array, Relaxatio
 
 
 def path(
-    root: Array, share: Array, epsilon: float, begin: Array, mirrored: bool, enough: float, deadline: Deadline = NEVER
+    root: Array,
+    share: Array,
+    epsilon: float,
+    begin: Array,
+    mirrored: bool,
+    enough: float,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Iterator[tuple[Array, float]]:
     """Yield costs and all multipliers of a `Relaxation`, flat, with the objective, after each step from an M.
 

@@ -23,7 +23,7 @@ from dualmech.fast.local.points import ALIKE, SMALLEST, Frame, PatternPoint, Vie
 from dualmech.geometry import local
 from dualmech.geometry.local import Sets
 from dualmech.problems.local.strategy import LocalStrategy
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
 # Sets of user types drawn such that pairs occur together about as often as in the best strategy: for many user types.
@@ -113,7 +113,7 @@ FIRST = 2  # steps after which the gain of one says something: the first makes c
 
 
 def reweigh(
-    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NEVER
+    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NO_DEADLINE
 ) -> tuple[PatternPoint, View, int]:
     """Step until a step gains less than `tol`, relative, or rounding ends it; return point, view and steps."""
     coordinates, rows = frame.coordinates(point.sets), frame.rows(point.sets)
@@ -331,7 +331,9 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
     return points.start(frame, sets, weights)
 
 
-def climb(form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NEVER) -> tuple[Array, Sets]:
+def climb(
+    form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NO_DEADLINE
+) -> tuple[Array, Sets]:
     """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both.
 
     When time is up, the sets are returned as they stand.

@@ -11,7 +11,7 @@ from dualmech.fast.engine.classes import Aims, Family, OfRows, OfSums, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst
-from dualmech.progress import NEVER, Deadline
+from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.workloads.streams import StreamWorkload
 
 SPARE = 1 + 8e-9
@@ -20,7 +20,9 @@ SPARE = 1 + 8e-9
 Scaled: TypeAlias = tuple[float, CausalMechanism]
 
 
-def best_mechanism(problem: Any, family: Family, rule: Participation | None, deadline: Deadline = NEVER) -> Scaled:
+def best_mechanism(
+    problem: Any, family: Family, rule: Participation | None, deadline: Deadline = NO_DEADLINE
+) -> Scaled:
     """Return the objective of the best mechanism that descent finds within a class of strategies, and the mechanism."""
     strategies = descents(_aims(problem, family), family, problem.sums_variances, deadline)
     candidates = [_scaled(problem, CausalMechanism(strategy), rule) for strategy in strategies]

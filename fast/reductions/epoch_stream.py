@@ -116,7 +116,7 @@ def _shorter(problem: FitnessForUse | TotalVariance) -> Any:
     kept = np.searchsorted(_places(fewer, rule.separation), np.arange(fewer)).clip(0, rule.separation - 1)
     taken = np.minimum((epochs[:, None] * rule.separation + kept).ravel()[:count], steps - 1)
     # A decay that leaves the shorter sums a matrix: what is drawn out proves a bound, whatever it comes from.
-    decay = max(geometry.workload.decay ** (steps / count), (2 * validate.SMALLEST) ** (1 / count))
+    decay = max(geometry.workload.decay ** (steps / count), (2 * validate.MIN_MAGNITUDE) ** (1 / count))
     return type(problem)(
         StreamWorkload(count, decay),
         getattr(problem, problem.numbers)[taken],

@@ -54,7 +54,7 @@ def test_both_ways_to_judge_agree(seed: int, count: int, cells: int) -> None:
     assert one.objective == pytest.approx(other.objective, rel=1e-9)
     assert one.lower_bound == pytest.approx(other.lower_bound, rel=1e-9)
     assert one.violation == pytest.approx(other.violation, rel=1e-9, abs=1e-12)
-    assert one.resolution <= 4 * other.resolution + 4 * linalg.NEARLY
+    assert one.resolution <= 4 * other.resolution + 4 * linalg.GRAM_DEFECT_TOL
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(2, 4))

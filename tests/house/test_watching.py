@@ -55,7 +55,7 @@ RUNS: dict[str, Callable[..., Any]] = {
 def test_nothing_is_written_unless_asked_and_one_line_where_it_is(
     run: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "EVERY", 1e9)
+    monkeypatch.setattr(watching, "LINE_INTERVAL", 1e9)
     run()
     assert capsys.readouterr() == ("", "")
     run(verbose=True)
@@ -103,7 +103,7 @@ def test_elsewhere_lines_come_once_in_a_while(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for every, lines in ((1e9, 1), (0.0, 4)):
-        monkeypatch.setattr(watching, "EVERY", every)
+        monkeypatch.setattr(watching, "LINE_INTERVAL", every)
         with watching.watching("run") as line:
             line(NEWS)
             line(NEWS)
@@ -162,7 +162,7 @@ def test_a_log_without_news_is_not_silent_for_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing has news, a line comes nevertheless; the command says nothing else there."""
-    monkeypatch.setattr(watching, "SILENT", 0.01)
+    monkeypatch.setattr(watching, "MAX_SILENCE", 0.01)
     written = threading.Event()
     printed = rich.console.Console.print
 
@@ -192,7 +192,7 @@ def test_the_first_line_of_a_log_has_its_label(
         printed(self, *objects, **options)
         written.set()
 
-    monkeypatch.setattr(watching, "SILENT", 0.01)
+    monkeypatch.setattr(watching, "MAX_SILENCE", 0.01)
     monkeypatch.setattr(rich.console.Console, "print", noted)
     monkeypatch.setattr(watching.threading, "Thread", Eager)
     with watching.passing("stating the problem"):

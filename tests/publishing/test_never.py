@@ -17,7 +17,7 @@ from dualmech.publishing.published import published_tables
 pd: Any = pytest.importorskip("pandas")
 
 ATTRIBUTES = {"sex": ["m", "f"], "pregnant": {"labels": ["no", "yes"], "missing": "?"}, "age": {"from": 0, "to": 5}}
-NEVER = [{"sex": "m", "pregnant": ["yes", "missing"]}, {"pregnant": "yes", "age": "0..1"}]
+NO_DEADLINE = [{"sex": "m", "pregnant": ["yes", "missing"]}, {"pregnant": "yes", "age": "0..1"}]
 TABLES = [
     {"ask": ["sex", "pregnant"], "margin": 20},
     {"name": "running", "ask": {"age": "prefixes", "pregnant": "values"}, "margin": 10},
@@ -26,7 +26,7 @@ TABLES = [
 
 
 def specified(**others: Any) -> dm.Specification:
-    return dm.Specification.of({"attributes": ATTRIBUTES, "never": NEVER, "tables": TABLES, **others})
+    return dm.Specification.of({"attributes": ATTRIBUTES, "never": NO_DEADLINE, "tables": TABLES, **others})
 
 
 def people(count: int, seed: int = 0) -> Any:
@@ -74,7 +74,9 @@ def test_possible_cells_are_those_that_no_box_has(boxes: int, first: int, second
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace", "replace within sex", "contributions:age:1:2"])
 def test_a_matrix_protects_nobody_who_cannot_be(neighbours: str) -> None:
     """It costs no more than with all cells, and less where records are replaced; the plan has the words of the rule."""
-    own, anyone = (specified(neighbours=neighbours, tables=TABLES[:2], never=never).problem() for never in (NEVER, []))
+    own, anyone = (
+        specified(neighbours=neighbours, tables=TABLES[:2], never=never).problem() for never in (NO_DEADLINE, [])
+    )
     assert own.geometry.name == "dense"
     answer, others = fast.solve(own, tol=1e-5), fast.solve(anyone)
     assert answer.certificate.interval[0] <= others.certificate.interval[1]

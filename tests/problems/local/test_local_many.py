@@ -223,14 +223,14 @@ class TestBarrier:
         root, share = rng.standard_normal((2, size)), np.ones(size)
         lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
         products = barrier.Products.of(share, lift, np.arange(1, size - 1))
-        point = barrier._first(root / np.linalg.norm(root), share, lift, products, bound.NEVER)
+        point = barrier._first(root / np.linalg.norm(root), share, lift, products, bound.NO_DEADLINE)
         assert point is not None
         root, tau = root / np.linalg.norm(root), 0.1 * point.norm
         for _ in range(40):
             step, length, moments = barrier._newton_step(root, lift, products, point, tau)
             if length < 1e-4 * tau:
                 break
-            point, _ = barrier._centred(root, lift, products, point, tau, bound.NEVER)
+            point, _ = barrier._centred(root, lift, products, point, tau, bound.NO_DEADLINE)
         slope = products.means(moments)
         slope[2 * size :] += tau / point.values[2 * size :]
         change = 1e-5 * rng.standard_normal(len(step)) * np.abs(point.values)
