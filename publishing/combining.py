@@ -144,11 +144,11 @@ def _saving(every: Sequence[ReleasePlan]) -> Fraction:
 
     It is 0 if the costs of a release are not known pair by pair, or if the releases number these pairs differently.
     """
-    costs = [getattr(release.drawn, "costs", None) for release in every]
+    costs: list[Any] = [getattr(release.drawn, "costs", None) for release in every]
     first, *others = (release.drawn.mechanism for release in every)
     if any(cost is None for cost in costs) or not all(_same_pairs(first, other) for other in others):
         return Fraction(0)
-    return Fraction(sum(map(max, costs)) - max(sum(costs)))
+    return Fraction(sum(max(cost) for cost in costs) - max(np.sum(costs, axis=0)))
 
 
 def _same_pairs(first: Any, second: Any) -> bool:

@@ -241,7 +241,7 @@ def _naming(mechanism: object, tables: object) -> tuple[object, object]:
         return mechanism, tables
     if all(map(mechanism._answers_all_of, tables.tables)) or (answered := answered_tables(mechanism)) is None:
         return mechanism, tables
-    every = UnionWorkload(tables.domain, each_once([*answered.tables, *tables.tables]))
+    every = UnionWorkload(mechanism.domain, each_once([*answered.tables, *tables.tables]))
     return mechanism.answering(every), answered
 
 

@@ -242,8 +242,7 @@ class Chain:
         validate.function(rule=rule)
         if self.of_tables:
             raise InvalidInputError(
-                "blocks are of mechanisms on cells: build the chain of the mechanisms' dense(), or measure each stage's "
-                "increment"
+                "blocks are of mechanisms on cells: build the chain of the dense() of each, or measure stage by stage"
             )
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
