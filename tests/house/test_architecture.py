@@ -235,6 +235,19 @@ def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
     assert loaded == "loaded: []" and int(count) <= 131
 
 
+def test_an_explanation_loads_no_solver() -> None:
+    """Formulas and the names of formulations need no CVXPY, which takes a second and 60 MiB."""
+    code = (
+        "import sys\n"
+        "from dualmech.command.main import app\n"
+        "app(['explain', 'prefix:3'], standalone_mode=False)\n"
+        "print('loaded:', [each for each in ('cvxpy', 'scipy.optimize', 'jax') if each in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "minimise" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
 def test_solving_without_a_command_loads_no_special_functions() -> None:
     """A twentieth of a second; ε, which a command prints, takes them."""
     code = (
