@@ -51,6 +51,11 @@ def test_growth_is_measured_and_laid_out() -> None:
     assert {case.geometry for case in growth.CASES} == {"dense", "product", "blocks", "split", "stream"}
 
 
+def test_growth_of_what_solves_nothing() -> None:
+    text = shown(growth.action_report({"select": (64, 128), "ledger": (2, 4)}))
+    assert all(f"{name}: CPU time as the power" in text for name in growth.ACTIONS)
+
+
 def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
     ours = tuple(
         dataclasses.replace(each, missing=each.missing or "not asked for") if "jax" in each.name else each
