@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from rich.console import Group
 
 import dualmech as dm
@@ -127,10 +128,17 @@ def _recording(entries: int) -> Callable[[], object]:
     return record
 
 
+def _differing(cells: int) -> Callable[[], object]:
+    differences = sp.csc_array(sp.diags_array([np.ones(cells), -np.ones(cells - 1)], offsets=[0, -1]))
+    sums = workloads.prefix(cells)
+    return lambda: dm.FitnessForUse(sums, neighbours=differences)
+
+
 RECORDED = 100  # releases that are recorded one after another
 
 ACTIONS: dict[str, tuple[str, tuple[int, ...], Callable[[int], Callable[[], object]]]] = {
     "select": ("running sums, half of them chosen and answered", (2**16, 2**18, 2**20), _selecting),
+    "neighbours": ("cells, as many sparse differences", (512, 1024, 2048), _differing),
     "ledger": (f"entries before {RECORDED} more", (100, 1000, 10_000), _recording),
 }
 """By name: what grows, the sizes, and what makes the work of a size ready."""

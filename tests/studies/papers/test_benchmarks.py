@@ -52,7 +52,7 @@ def test_growth_is_measured_and_laid_out() -> None:
 
 
 def test_growth_of_what_solves_nothing() -> None:
-    text = shown(growth.action_report({"select": (64, 128), "ledger": (2, 4)}))
+    text = shown(growth.action_report({"select": (64, 128), "neighbours": (4, 8), "ledger": (2, 4)}))
     assert all(f"{name}: CPU time as the power" in text for name in growth.ACTIONS)
 
 
