@@ -44,15 +44,13 @@ class Ledger:
         ``workload``, its ``neighbours`` and its ``unit``.
     unit : PrivacyUnit or None
         The unit of privacy that all releases protect; None before the first release, unless the file states one.
-    spent : Fraction
-        The ρ of all releases together, exactly: zCDP adds.
     """
 
     path: Path
     limit: Fraction
     releases: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     unit: PrivacyUnit | None = None
-    spent: Fraction = Fraction(0)
+    total: Fraction | None = field(default=None, repr=False, compare=False)  # what is `spent`, if it is known
     version: tuple[int, ...] = field(default=(), repr=False, compare=False)  # of the file that holds these releases
 
     @classmethod
@@ -86,8 +84,15 @@ class Ledger:
                         "the releases of a ledger must protect its unit of privacy, for their rho to add up: "
                         f"{unit}; one protects {entry['unit']}"
                     )
-            spent = sum((validate.exact_or_zero(rho=entry["rho"]) for entry in entries), Fraction(0))
-            return cls(place, limit, tuple(entries), unit, spent, version)
+            ledger = cls(place, limit, tuple(entries), unit, version=version)
+            return replace(ledger, total=ledger.spent)
+
+    @property
+    def spent(self) -> Fraction:
+        """The ρ of all releases together, exactly: zCDP adds."""
+        if self.total is not None:
+            return self.total
+        return sum((validate.exact_or_zero(rho=release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
         """Refuse a release that would exceed the limit, or whose unit of privacy is another."""
@@ -137,7 +142,7 @@ class Ledger:
                 "unit": planned.unit,
             }
             releases, unit = (*now.releases, entry), now.unit or planned.unit
-            extended = replace(now, releases=releases, unit=unit, spent=now.spent + planned.rho)
+            extended = replace(now, releases=releases, unit=unit, total=now.spent + planned.rho)
             extended._write()
             extended = replace(extended, version=_version_of(self.path))
         planned.ledger = extended

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -105,28 +105,31 @@ def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) ->
     """
     able = installed(cones)
     name = said_name(backend)
-    if is_solver(backend) and cones <= _cone_names(backend):
-        GIVEN[name] = backend
+    solver = _solver_object(backend)
+    if solver is not None and cones <= _cone_names(solver):
+        GIVEN[name] = solver
         return name
     if isinstance(backend, str) and (name := name.upper()) in able:
         return name
     fault = (
         f"cannot do the cones {_join_names(cones)}"
-        if is_solver(backend) or name in cp.installed_solvers()
+        if solver is not None or name in cp.installed_solvers()
         else "is not installed"
     )
     meant = did_you_mean(name, able)
     raise BackendError(f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}")
 
 
-def is_solver(backend: object) -> bool:
-    """Return whether a backend is a solver object of CVXPY, which a text is not; for a text CVXPY is not loaded."""
-    return not isinstance(backend, str) and isinstance(backend, cp.reductions.solvers.solver.Solver)
+def _solver_object(backend: object) -> Solver | None:
+    """Return a backend that is a solver object of CVXPY; None otherwise, and for a text without loading CVXPY."""
+    is_object = not isinstance(backend, str) and isinstance(backend, cp.reductions.solvers.solver.Solver)
+    return cast("Solver", backend) if is_object else None
 
 
 def said_name(backend: str | Solver) -> str:
     """Return the name of a backend: a text as it is, a solver object by its own name."""
-    return str(backend.name()) if is_solver(backend) else validate.text(backend=backend)
+    solver = _solver_object(backend)
+    return validate.text(backend=backend) if solver is None else str(solver.name())
 
 
 def tolerance(backend: str) -> float:

@@ -94,7 +94,7 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
         """Evaluate both sides of a checked point; None where it is no covariance, or a neighbour leaves its support."""
 
     def cost(self, point: Point) -> float:
-        """Return the squared privacy cost of a checked point, infinite where it has no forms; variances do not count."""
+        """Return the squared privacy cost of a checked point, infinite if it has no forms."""
         forms = self.forms(point)
         return np.inf if forms is None else float(forms.cost)
 

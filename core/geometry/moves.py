@@ -104,7 +104,8 @@ def unmoved_directions(moves: Array) -> Array:
 def _clearly_regular(triangle: Array, size: int) -> bool:
     """Return whether a triangular matrix (k, k) has full rank by an estimate of its condition, k² operations.
 
-    It stands for a matrix with `size` rows or columns. The estimate of ``1 / κ_1`` is rarely more than ten times too high, and ``κ_2 ≤ k κ_1``.
+    It stands for a matrix with `size` rows or columns. The estimate of ``1 / κ_1`` is rarely more than ten times too
+    high, and ``κ_2 ≤ k κ_1``.
     """
     rows, columns = triangle.shape
     if rows < columns:

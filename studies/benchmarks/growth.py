@@ -116,14 +116,16 @@ def _recording(entries: int) -> Callable[[], object]:
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "ledger.toml"
     path.write_text('limit = "1000"\n')
-    ledger = Ledger.read(path).record(plan, "", "")
+    Ledger.read(path).record(plan, "", "")
     head, listed, entry = path.read_text().partition("\n[[releases]]\n")
     path.write_text(head + (listed + entry) * entries)
-    kept = [Ledger.read(path), ledger, folder]  # the folder, until the ledger is written
+    ledger = Ledger.read(path)
 
     def record() -> None:
+        kept = ledger
         for _ in range(RECORDED):
-            kept[0] = kept[0].record(plan, "", "")
+            kept = kept.record(plan, "", "")
+        folder.cleanup()
 
     return record
 

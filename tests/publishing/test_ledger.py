@@ -77,7 +77,9 @@ class TestAppending:
         plan, kept = planned(), Ledger.read(path)
         kept.record(plan, "w")
         entry = path.read_text().partition("[[releases]]\n")[2].strip().replace("\n", ", ")
-        path.write_text(f'limit = 10\nneighbours = "add-remove:1"\nunit = {{ of = "record" }}\nreleases = [{{ {entry} }}]')
+        path.write_text(
+            f'limit = 10\nneighbours = "add-remove:1"\nunit = {{ of = "record" }}\nreleases = [{{ {entry} }}]'
+        )
         kept = Ledger.read(path).record(plan, "w")
         assert len(kept.record(plan, "w").releases) == len(Ledger.read(path).releases) == 3
 
