@@ -153,9 +153,11 @@ def _saving(every: Sequence[ReleasePlan]) -> Fraction:
 
 def _same_pairs(first: Any, second: Any) -> bool:
     """Return whether two mechanisms of one kind number pairs of neighbours, or the orbits of these, alike."""
-    if isinstance(first, BlockMechanism):
-        return first.neighbours == second.neighbours and same_symmetry(first.symmetries, second.symmetries)
-    return same_neighbours(first, second)
+    if not isinstance(first, BlockMechanism):
+        return same_neighbours(first, second)
+    alike = first.neighbours == second.neighbours and same_symmetry(first.symmetries, second.symmetries)
+    pairs = first.moved.pairs, second.moved.pairs  # kinds of persons depend on the blocks; of add-remove there are none
+    return alike and (pairs == (None, None) or same_content(*pairs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,23 @@ def test_what_is_common_is_published_by_the_tables_that_it_answers(tmp_path: Pat
     script = f"import dualmech as dm; print(*dm.plan_release(dm.load({str(tmp_path / 'common.npz')!r})).tables)"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert printed.stdout.split() == ["age"]
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "replace within sex", "contributions:region:1:2"])
+def test_costs_add_up_for_the_same_neighbours_alone(neighbours: str) -> None:
+    """Kinds of persons are numbered by the tables: those of two releases may be as many, and others."""
+    domain = {"age": 4, "sex": 2, "region": 3}
+    sets: list[list[tuple[str, ...]]] = [[("age",)], [("region",)], [("age", "sex")], [("region", "age")]]
+    counts = dm.records.count(
+        np.random.default_rng(0).integers(0, [4, 2, 3], (300, 3)), dm.workloads.marginals(domain, ways=3)
+    )
+    asked = [dm.workloads.marginals(domain, sets=each) for each in sets]
+    halves = dm.Workload([[1, 1, 0, 0], [0, 0, 1, 1]])
+    asked += [dm.workloads.union(domain, {f"by {name}": {"age": halves, name: None}}) for name in ("sex", "region")]
+    released = [
+        dm.release(fast.solve(dm.FitnessForUse(each, 10.0, neighbours=neighbours, geometry="blocks")), counts)
+        for each in asked
+    ]
+    for one, two in itertools.combinations(released, 2):
+        both = dm.combine(one, two)
+        assert both.drawn.mechanism.rho * (1 - 1e-8) <= both.rho <= one.rho + two.rho
