@@ -139,6 +139,8 @@ def main() -> None:
 def _command() -> None:
     if (limit := _address_space()) < LEAST_MEMORY:
         _too_little(f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {LEAST_MEMORY / 2**20:.0f}")
+    # All work takes this number of threads, or sets its own; threads that BLAS begins beyond it cost time as it loads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("DUALMECH_THREADS", "1"))
     try:
         pkgutil.resolve_name("dualmech.command.main:main")()
     except (ImportError, RuntimeError, MemoryError) as error:

@@ -51,8 +51,6 @@ from .progress import Progress as Progress
 from .progress import Status as Status
 from .publishing import records as records
 from .publishing import results as results
-from .publishing.adaptive import AdaptiveRelease as AdaptiveRelease
-from .publishing.adaptive import release_chain as release_chain
 from .publishing.combining import combine as combine
 from .publishing.keeping import load_publication as load_publication
 from .publishing.keeping import save_publication as save_publication

@@ -47,10 +47,6 @@ class InfeasibleAnswerError(DualmechError, RuntimeError):
     """A user asked for the mechanism of an answer that the judge found infeasible."""
 
 
-class ReleaseOrderError(DualmechError, RuntimeError):
-    """A step of an adaptive release out of turn: two branches, a branch before its stage, anything after the end."""
-
-
 class SamplingWarning(UserWarning):
     """A random walk gave too few effectively independent points for a reliable estimate."""
 

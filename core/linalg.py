@@ -67,7 +67,12 @@ def numerical_rank(singular_values: Array, shape: tuple[int, int]) -> int:
     """Count the singular values above ``8 max(shape) eps`` times the largest."""
     if singular_values.size == 0 or singular_values[0] == 0:
         return 0
-    return int(np.sum(singular_values > 8 * max(shape) * EPS * singular_values[0]))
+    return int(np.sum(singular_values > rank_tolerance(max(shape)) * singular_values[0]))
+
+
+def rank_tolerance(size: int) -> float:
+    """Return the singular value, relative to the largest, up to which one of a matrix of this size counts as 0."""
+    return 8 * size * EPS
 
 
 def rank(matrix: Array) -> int:

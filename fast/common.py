@@ -532,7 +532,7 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
 
     Stage s releases the information that mechanisms s, s + 1, … share and that no earlier stage released, so that the
-    choice among them can wait for its answer (`dualmech.AdaptiveRelease`). Raises `InvalidInputError` or
+    choice among them can wait for its answer. Raises `InvalidInputError` or
     `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance that is not positive.
     Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
 
@@ -547,9 +547,9 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     >>> from dualmech import fast
     >>> rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], np.eye(2))
     >>> columns = dm.LinearGaussianMechanism([[1, 0, 1, 0], [0, 1, 0, 1]], np.eye(2))
-    >>> release = dm.AdaptiveRelease(fast.chain([rows, columns]), x=[1, 2, 3, 4])
-    >>> release.advance().shape, release.known.variances(dm.workloads.total(4)).round(6)
-    ((1,), array([2.]))
+    >>> (stage,) = fast.chain([rows, columns]).stages
+    >>> stage.known.rank, stage.known.variances(dm.workloads.total(4)).round(6)
+    (1, array([2.]))
     """
     accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
 

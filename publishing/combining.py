@@ -23,7 +23,7 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
 from dualmech.mechanisms.costs import ALIKE, equivalence_error
 from dualmech.mechanisms.frames import TableBlocks
-from dualmech.mechanisms.gaussian import LinearGaussianMechanism
+from dualmech.mechanisms.gaussian import LinearGaussianMechanism, same_neighbours
 from dualmech.publishing.dense import AnsweredRows
 from dualmech.publishing.publication import Publication, ReleasePlan, truncation
 from dualmech.publishing.tables import AnsweredTables, still_rows
@@ -39,7 +39,7 @@ CHANCE = 1e-6  # probability at which releases of the same records are refused b
 
 
 class CombinedRows(AnsweredRows):
-    """What releases on matrices tell together; its cost is the sum of theirs."""
+    """Least-squares answers of several releases on matrices; `squared_privacy_cost` is that of all of them."""
 
     __slots__ = ("squared_privacy_cost",)
 
@@ -48,7 +48,7 @@ class CombinedRows(AnsweredRows):
 
 
 class CombinedTables(AnsweredTables):
-    """What releases of tables tell together; its cost is the sum of theirs.
+    """Least-squares answers of several releases of tables; `squared_privacy_cost` is that of all of them.
 
     `kept` is the mechanism with all tables from which its symmetry follows, `mechanism` with those that are published.
     """
@@ -70,15 +70,17 @@ def combine(first: Publication, second: Publication, *others: Publication, check
     all: the estimate ``(Σ_i B_i' Σ_i⁻¹ B_i)⁺ Σ_i B_i' Σ_i⁻¹ y_i`` of what they answer, whose precisions add. It is
     computed on the cells, or block by block of the tables; what neighbours do not change stays exact. All tables are in
     it by their names and agree with one another, and margins are of the joint covariance. Nothing is drawn, so that the
-    combination costs no more than its releases: its ρ is the sum of theirs, exactly.
+    combination costs no more than its releases. Costs add up for each pair of neighbours: ρ is half the largest sum,
+    exactly, if all releases were drawn in this process on the same neighbours or blocks; else the sum of their ρ.
+    A release that was chosen after another was seen counts, in a promise, with the largest ρ over all choices.
 
     Of releases of the same records the residual ``Σ_i (y_i - B_i x̂)' Σ_i⁻¹ (y_i - B_i x̂)`` follows a χ² distribution.
     Where it is so large that this has a probability below 1e-6, the releases are refused: their records differ, or what
     their columns mean. The test reads published answers alone, and costs no privacy.
     Raises `InputTypeError` for no publication; `InvalidInputError`, by the argument's name, for a release twice, which
     has one noise; releases that have another unit of privacy, that truncate the records of persons, or are of other
-    attributes or cells; two tables of one name that ask different things; answers that disagree; adaptive releases,
-    products, splits and streams; a release on a matrix together with one of tables.
+    attributes or cells; two tables of one name that ask different things; answers that disagree; products,
+    splits and streams; a release on a matrix together with one of tables.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def combined(
     _check(every, names)
     workload, joint = _together(every, names), joint_of(every, names)
     parts = tuple(part for release in every for part in release.parts)
-    drawn = joint.drawn(sum((2 * part.rho for part in parts), Fraction(0)), workload)
+    drawn = joint.drawn(sum((2 * part.rho for part in parts), Fraction(0)) - _saving(every), workload)
     measured, residual = joint.measured([release.measured for release in every])
     publication = Publication(drawn, measured, workload)
     publication.combined = parts
@@ -135,6 +137,27 @@ def combined(
             f"{residual.freedom}). {_largest_disagreement(every, names, publication)}. {otherwise}"
         )
     return publication
+
+
+def _saving(every: Sequence[ReleasePlan]) -> Fraction:
+    """Return ``Σ_i max_u c_i(u) - max_u Σ_i c_i(u)``, with the cost c_i(u) of release i for the pair of neighbours u.
+
+    It is 0 if the costs of a release are not known pair by pair, or if the releases number these pairs differently.
+    """
+    costs: list[Any] = [getattr(release.drawn, "costs", None) for release in every]
+    first, *others = (release.drawn.mechanism for release in every)
+    if any(cost is None for cost in costs) or not all(_same_pairs(first, other) for other in others):
+        return Fraction(0)
+    return Fraction(sum(max(cost) for cost in costs) - max(np.sum(costs, axis=0)))
+
+
+def _same_pairs(first: Any, second: Any) -> bool:
+    """Return whether two mechanisms of one kind number pairs of neighbours, or the orbits of these, alike."""
+    if not isinstance(first, BlockMechanism):
+        return same_neighbours(first, second)
+    alike = first.neighbours == second.neighbours and same_symmetry(first.symmetries, second.symmetries)
+    pairs = first.moved.pairs, second.moved.pairs  # kinds of persons depend on the blocks; of add-remove there are none
+    return alike and (pairs == (None, None) or same_content(*pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +237,7 @@ class PlanAfter(ReleasePlan):
         return combined((self.after, super().joined(publication)), NAMES, otherwise=spent)
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
-        both = decimal_above(self.rho + self.after.rho)
+        both = decimal_above(self.rho + self.after.rho - _saving((self.after, self.further)) / 2)
         return [*super().lines(level, simultaneous), f"Together with what was released before: rho = {both}."]
 
 
@@ -264,12 +287,9 @@ def is_kept(published: ReleasePlan) -> bool:
 
 def require_kept(name: str, published: ReleasePlan) -> None:
     """Refuse a release whose answers are neither on a matrix nor on the blocks of tables."""
-    drawn = published.drawn
-    if is_kept(published):
-        return
-    adaptive = getattr(drawn, "adaptive", False)
-    kind = "an adaptive release" if adaptive else f"one by a {type(drawn.mechanism).__name__}"
-    raise InvalidInputError(f"{name} must be a release on a matrix or of tables by blocks, got {kind}")
+    if not is_kept(published):
+        kind = type(published.drawn.mechanism).__name__
+        raise InvalidInputError(f"{name} must be a release on a matrix or of tables by blocks, got one by a {kind}")
 
 
 def _cells(published: ReleasePlan) -> object:

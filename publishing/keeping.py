@@ -55,8 +55,8 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
 
     The CSV files of `Publication.write` have the digits that noise leaves; this file has all, with the mechanism, the
     exact ρ, the workload and the plan. It holds nothing that may not be told to anybody.
-    Raises `InputTypeError` for no publication, a plan whose problem has no file; `InvalidInputError` for an adaptive
-    release, a product, a split or a stream; `FileFormatError` where the path cannot be written.
+    Raises `InputTypeError` for no publication, a plan whose problem has no file; `InvalidInputError` for a product, a
+    split or a stream; `FileFormatError` where the path cannot be written.
     """
     validate.instance(Publication, released=released)
     require_kept("released", released)
@@ -150,10 +150,10 @@ def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
 
 
 def _check_parts(publication: Publication) -> None:
-    """Refuse parts of a combination that do not add up to its cost, or that publish tables which it lacks."""
+    """Refuse parts of a combination that add up to less than its cost, or that publish tables which it lacks."""
     parts = publication.combined
-    if parts and sum(2 * part.rho for part in parts) != publication.drawn.squared_privacy_cost:
-        raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost")
+    if parts and sum(2 * part.rho for part in parts) < publication.drawn.squared_privacy_cost:
+        raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost or more")
     if parts and (len(parts) == 1 or len({part.digest for part in parts}) < len(parts)):
         raise InvalidInputError("combined must list several releases, each of them once")
     for part in parts:

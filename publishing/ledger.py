@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from os import PathLike
@@ -22,6 +22,7 @@ from dualmech.publishing.unit import RECORD, PrivacyUnit
 
 KEYS = ("limit", "neighbours", "unit", "releases")
 ENTRY = ("rho", "what", "when", "workload", "neighbours")  # texts of a release, besides its unit
+LISTED, TAIL = b"\n[[releases]]\n", 4096  # how an entry begins, and the bytes at the end in which one is looked for
 LOCK = ".lock"  # what the name of the file that one writer at a time holds ends in
 
 
@@ -49,6 +50,8 @@ class Ledger:
     limit: Fraction
     releases: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     unit: PrivacyUnit | None = None
+    total: Fraction | None = field(default=None, repr=False, compare=False)  # what is `spent`, if it is known
+    version: tuple[int, ...] = field(default=(), repr=False, compare=False)  # of the file that holds these releases
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Ledger:
@@ -59,6 +62,7 @@ class Ledger:
         place = _place(path)
         if not place.exists():
             raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
+        version = _version_of(place)  # before its contents: of an older version the file would be read again
         contents = read_toml(place)
         with errors_naming(path):
             if unknown := sorted(contents.keys() - {*KEYS}):
@@ -80,11 +84,14 @@ class Ledger:
                         "the releases of a ledger must protect its unit of privacy, for their rho to add up: "
                         f"{unit}; one protects {entry['unit']}"
                     )
-            return cls(place, limit, tuple(entries), unit)
+            ledger = cls(place, limit, tuple(entries), unit, version=version)
+            return replace(ledger, total=ledger.spent)
 
     @property
     def spent(self) -> Fraction:
         """The ρ of all releases together, exactly: zCDP adds."""
+        if self.total is not None:
+            return self.total
         return sum((validate.exact_or_zero(rho=release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
@@ -123,7 +130,8 @@ class Ledger:
         written. Nothing of the release may be published before.
         """
         with _alone(self.path):
-            now = Ledger.read(self.path)
+            unchanged = self.version and self.version == _version_of(self.path)
+            now = self if unchanged else Ledger.read(self.path)
             now.check(planned)
             entry = {
                 "rho": str(planned.rho),
@@ -133,8 +141,10 @@ class Ledger:
                 "neighbours": planned.relation,
                 "unit": planned.unit,
             }
-            extended = Ledger(self.path, now.limit, (*now.releases, entry), now.unit or planned.unit)
+            releases, unit = (*now.releases, entry), now.unit or planned.unit
+            extended = replace(now, releases=releases, unit=unit, total=now.spent + planned.rho)
             extended._write()
+            extended = replace(extended, version=_version_of(self.path))
         planned.ledger = extended
         return extended
 
@@ -145,17 +155,54 @@ class Ledger:
         ]
 
     def _write(self) -> None:
+        """Put the last release on the disk: at the end of a file that holds others, else in a file that is made anew.
+
+        A release that is not wholly written is taken back.
+        """
         assert self.unit is not None  # that of the first release
-        lines = [f"limit = {_toml(str(self.limit))}", *_unit_lines(self.unit)]
-        for release in self.releases:
-            texts = (f"{key} = {_toml(release[key])}" for key in ENTRY if key != "neighbours")
-            lines += ["", "[[releases]]", *texts, *_unit_lines(release["unit"])]
-        files.atomic.write_text(self.path, "\n".join(lines) + "\n")
+        if len(self.releases) > 1 and _appended(self.path, _release_text(self.releases[-1]).encode()):
+            return
+        head = [f"limit = {_toml(str(self.limit))}", *_unit_lines(self.unit), ""]
+        files.atomic.write_text(self.path, "\n".join(head) + "".join(map(_release_text, self.releases)))
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # so that the new name is on the disk as well
         finally:
             os.close(folder)
+
+
+def _appended(path: Path, entry: bytes) -> bool:
+    """Add an entry at the end of a file whose last entries are tables of their own; return whether they are.
+
+    What was written of an entry is taken back if the rest cannot be written. After a failure of power it may be there:
+    the file is then refused until its last entry is removed, of which nothing was published.
+    """
+    with open(path, "r+b", buffering=0) as handle:
+        end = handle.seek(0, os.SEEK_END)
+        handle.seek(max(end - TAIL, 0))
+        if LISTED not in handle.read():
+            return False
+        try:
+            if handle.write(entry) < len(entry):
+                raise FileFormatError(f"{path}: cannot be written: the disk is full")
+            os.fsync(handle.fileno())
+        except BaseException:
+            handle.truncate(end)
+            raise
+    return True
+
+
+def _version_of(path: Path) -> tuple[int, ...]:
+    """Return numbers that change with a file's contents, and with its names."""
+    if not path.exists():
+        return ()
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink
+
+
+def _release_text(release: dict[str, Any]) -> str:
+    texts = (f"{key} = {_toml(release[key])}" for key in ENTRY if key != "neighbours")
+    return "\n".join(["", "[[releases]]", *texts, *_unit_lines(release["unit"]), ""])
 
 
 def _entry(entry: object) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from functools import singledispatch
 from typing import Any
 
 from dualmech import validate
 from dualmech.accounting import squared_cost_from_rho
-from dualmech.adaptive.chain import known_tables
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.epochs import EpochsMechanism
@@ -42,7 +42,7 @@ from dualmech.solution import Solution
 from dualmech.threads import blas_threads
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.marginal import MarginalWorkload
-from dualmech.workloads.unions import Table, UnionWorkload
+from dualmech.workloads.unions import Table, UnionWorkload, each_once
 
 
 @blas_threads()
@@ -157,9 +157,10 @@ def plan(mechanism: object, workload: Workload | None = None) -> tuple[Drawn, Wo
     stated = None
     if isinstance(mechanism, Solution):
         stated, mechanism = getattr(mechanism.problem, "workload", None), as_spent(mechanism)
-    mechanism = _named(mechanism) if workload is None else mechanism
-    drawn = as_drawn(mechanism)
     workload_of = getattr(mechanism, "workload", None)
+    if workload is None:
+        mechanism, workload_of = _naming(mechanism, workload_of)
+    drawn = as_drawn(mechanism)
     if isinstance(workload_of, UnionWorkload) and isinstance(workload, Workload) and _restates(workload_of, workload):
         workload = workload_of
     known = (workload, stated, workload_of)
@@ -231,14 +232,54 @@ def require_answered(drawn: Measured, workload: Workload) -> None:
         mechanism.variances(tabular)  # of all tables at once
 
 
-def _named(mechanism: object) -> object:
-    """Return a mechanism with the tables that it answers by name; what several have in common lacks some of theirs."""
-    stated = getattr(mechanism, "workload", None)
-    if not isinstance(stated, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
-        return mechanism
-    if all(map(mechanism._answers_all_of, stated.tables)):
-        return mechanism
-    return mechanism.answering(known_tables(mechanism) or stated)
+def _naming(mechanism: object, tables: object) -> tuple[object, object]:
+    """Return a mechanism that knows the tables that it answers by name, and those tables.
+
+    A common mechanism was made for the tables of all its targets, which settle its symmetry, and answers few of them.
+    """
+    if not isinstance(tables, UnionWorkload) or not isinstance(mechanism, BlockMechanism):
+        return mechanism, tables
+    if all(map(mechanism._answers_all_of, tables.tables)) or (answered := answered_tables(mechanism)) is None:
+        return mechanism, tables
+    every = UnionWorkload(mechanism.domain, each_once([*answered.tables, *tables.tables]))
+    return mechanism.answering(every), answered
+
+
+def answered_tables(mechanism: BlockMechanism) -> UnionWorkload | None:
+    """Return the largest tables that a mechanism answers, of those by name that it knows and of parts of them.
+
+    A part of a table asks the same of some of its attributes, and sums over the others; it is left out where a larger
+    one is answered. None where nothing is, not even the number of records.
+
+    Examples
+    --------
+    >>> import dualmech as dm
+    >>> from dualmech import fast
+    >>> from dualmech.publishing.release import answered_tables
+    >>> people = {"age": 8, "sex": 2, "region": 3}
+    >>> by = [dm.workloads.marginals(people, sets=[("age", each)]) for each in ("sex", "region")]
+    >>> common = fast.solve(dm.CommonMechanism([dm.BlockMechanism.of_tables(each) for each in by])).mechanism
+    >>> [table.name for table in answered_tables(common).tables]
+    ['age']
+    """
+    tables: list[Table] = []
+    workload, names_of = mechanism.workload, mechanism.domain.names
+    for table in () if workload is None else workload.product_tables:
+        names = [names_of[axis] for axis in table.axes]
+        for queries in itertools.chain.from_iterable(
+            itertools.combinations(table.queries, count) for count in range(len(table.queries), -1, -1)
+        ):
+            listed = Table(
+                table.name
+                if len(queries) == len(table.queries)
+                else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
+                queries,
+            )
+            if any(map(listed.is_part_of, tables)) or not mechanism._answers_all_of(listed):
+                continue
+            tables.append(listed)
+    largest = [table for table in tables if not any(table is not other and table.is_part_of(other) for other in tables)]
+    return UnionWorkload(mechanism.domain, each_once(largest)) if largest else None
 
 
 def _known_tables(workload: Workload | None) -> dict[object, Table]:

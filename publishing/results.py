@@ -6,7 +6,6 @@ from dualmech.mechanisms.gaussian import Answerability, Equivalence
 from dualmech.mechanisms.step_noise import StepNoise
 from dualmech.problems.common import Maximality
 from dualmech.problems.refinement import RefinementStage
-from dualmech.publishing.adaptive import ReleasedAnswer
 
 __all__ = [
     "Answerability",
@@ -18,6 +17,5 @@ __all__ = [
     "Guarantee",
     "Maximality",
     "RefinementStage",
-    "ReleasedAnswer",
     "StepNoise",
 ]

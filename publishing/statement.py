@@ -48,11 +48,6 @@ NOT_COVERED = (
 
 UNIT = "The guarantee is about one unit, as said above: a person with more records than that is protected less."
 
-ADAPTIVE = (
-    "The release was adaptive: ρ is the largest over all branches that could have been chosen, and once covers all "
-    "that was published of this release, stage by stage."
-)
-
 
 Planned: TypeAlias = Any
 """A `ReleasePlan`, or a `Publication` of what it asked; their modules import this one."""
@@ -218,7 +213,6 @@ def _protection(released: Planned) -> list[str]:
     return [
         f"ρ of zero-concentrated differential privacy: {_fraction(released.rho)}, which is at most {released.rho_text}",
         *promises(released),
-        *([ADAPTIVE] if getattr(released.drawn, "adaptive", False) else []),
         *(f"ε = {epsilon} at δ = {delta}" for delta, epsilon in released.epsilons.items()),
         f"ε is {CONVERSION.replace('rho', 'ρ')}",
     ]
@@ -246,7 +240,8 @@ def _combined(page: Page, released: Planned) -> None:
         return
     page.paragraphs(
         f"These tables combine {counted(len(released.parts), 'release')} of the same records by generalised least "
-        f"squares; their noise is independent, their ρ add up, and nothing further was drawn:"
+        f"squares. Their noise is independent, their costs add up for each pair of neighbours, and nothing further was "
+        f"drawn. A release that was chosen after another was seen counts with the largest ρ over all choices:"
     )
     lines = []
     for number, part in enumerate(released.parts, start=1):

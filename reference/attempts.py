@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.progress import Deadline, Status
-from dualmech.reference import backends
+from dualmech.reference import backends, cp
 from dualmech.reference.formulas.writing import Formula
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 SPARE = 0.1  # privacy cost that a repair may add, as a share of the tolerance, where the optimum is near 1
 

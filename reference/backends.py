@@ -9,16 +9,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from typing import TYPE_CHECKING, cast
 
-import cvxpy as cp
 import numpy as np
-from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, did_you_mean, first_line
 from dualmech.progress import NO_DEADLINE, Deadline
+from dualmech.reference import cp
 from dualmech.threads import threads_in_force
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 SEMIDEFINITE = frozenset({"PSD"})  # the cone that every formulation of fitness for use needs
 
@@ -91,7 +93,7 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     True
     """
     present = set(cp.installed_solvers()) - GIVEN.keys()  # CVXPY may have noted what it was given
-    return {name: _version(name) for name in SOLVER_MAP_CONIC if name in present and cones <= _cones(name)}
+    return {name: _version(name) for name in _known() if name in present and cones <= _cones(name)}
 
 
 def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) -> str:
@@ -103,22 +105,30 @@ def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) ->
     """
     able = installed(cones)
     name = said_name(backend)
-    if isinstance(backend, Solver) and cones <= _cone_names(backend):
-        GIVEN[name] = backend
+    solver = _solver_object(backend)
+    if solver is not None and cones <= _cone_names(solver):
+        GIVEN[name] = solver
         return name
     if isinstance(backend, str) and (name := name.upper()) in able:
         return name
-    if isinstance(backend, Solver) or name in cp.installed_solvers():
+    if solver is not None or name in cp.installed_solvers():
         fault = f"cannot do the cones {_join_names(cones)}"
     else:
-        fault = "is not installed" if name in SOLVER_MAP_CONIC else "is unknown: CVXPY has no such conic solver"
+        fault = "is not installed" if name in _known() else "is unknown: CVXPY has no such conic solver"
     meant = did_you_mean(name, able)
     raise BackendError(f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}")
 
 
+def _solver_object(backend: object) -> Solver | None:
+    """Return a backend that is a solver object of CVXPY; None otherwise, and for a text without loading CVXPY."""
+    is_object = not isinstance(backend, str) and isinstance(backend, cp.reductions.solvers.solver.Solver)
+    return cast("Solver", backend) if is_object else None
+
+
 def said_name(backend: str | Solver) -> str:
     """Return the name of a backend: a text as it is, a solver object by its own name."""
-    return str(backend.name()) if isinstance(backend, Solver) else validate.text(backend=backend)
+    solver = _solver_object(backend)
+    return validate.text(backend=backend) if solver is None else str(solver.name())
 
 
 def tolerance(backend: str) -> float:
@@ -199,9 +209,15 @@ def check_time_limit(backend: str) -> None:
         )
 
 
+def _known() -> dict[str, Solver]:
+    """Return CVXPY's conic backends by name, installed or not, in its order of preference."""
+    known: dict[str, Solver] = cp.reductions.solvers.defines.SOLVER_MAP_CONIC
+    return known
+
+
 def _cones(name: str) -> set[str]:
     """Return the names of the cones that a backend takes; CVXPY calls a packed semidefinite cone SvecPSD."""
-    return _cone_names(SOLVER_MAP_CONIC[name])
+    return _cone_names(_known()[name])
 
 
 def _cone_names(solver: Solver) -> set[str]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -24,7 +23,7 @@ from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import FitnessForUse
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import attempts, fitness
+from dualmech.reference import attempts, cp, fitness
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.scaling import make_definite, returned_array, shares

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.adaptive.chain import Chain, build
@@ -22,7 +20,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.problems.common import TRIVIAL, CommonDual, CommonMechanism
 from dualmech.progress import Status
-from dualmech.reference import attempts, backends
+from dualmech.reference import attempts, backends, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric
 from dualmech.reference.formulas import mechanisms as formulas
@@ -31,6 +29,9 @@ from dualmech.reference.scaling import inverse, returned_array
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 from dualmech.watching import without_warnings
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 
 def primal(bounds: Array) -> cp.Problem:

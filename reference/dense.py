@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
@@ -14,7 +13,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.geometry.orbits import Orbits, averages
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import attempts, backends, fitness, variance
+from dualmech.reference import attempts, backends, cp, fitness, variance
 from dualmech.reference.scaling import Scaled, inverse
 from dualmech.validate import Array
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +23,7 @@ from dualmech.geometry.epochs import Epochs, sign_rows
 from dualmech.problems.base import AnyProblem, dual_of
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.variance import TotalVariance
-from dualmech.reference import attempts, backends, fitness
+from dualmech.reference import attempts, backends, cp, fitness
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.scaling import Scaled, inverse, make_definite, returned_array, shares

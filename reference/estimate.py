@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry.local import as_prior
 from dualmech.problems.local.estimate import EstimateDual, NonnegativeEstimate
 from dualmech.problems.local.projection import LocalProjection, ProjectionDual
-from dualmech.reference import attempts, backends
+from dualmech.reference import attempts, backends, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.formulas import local as formulas
 from dualmech.reference.scaling import entries, returned_array
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import cvxpy as cp
 import scipy.sparse as sp
 
 from dualmech.problems.base import AnyProblem
 from dualmech.problems.fitness import PrivacyFirst
+from dualmech.reference import cp
 from dualmech.reference.attempts import label
 from dualmech.validate import Array
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import InvalidInputError
@@ -19,7 +17,7 @@ from dualmech.problems.fitness import PrivacyFirst
 from dualmech.problems.splitting import LOOSE, best_split
 from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Deadline, Status
-from dualmech.reference import attempts, backends, blocks, dense, epochs, weighting
+from dualmech.reference import attempts, backends, blocks, cp, dense, epochs, weighting
 from dualmech.reference.attempts import Formulations
 from dualmech.reference.backends import SHORTEST
 from dualmech.reference.formulas import ON_GEOMETRY, noise
@@ -27,6 +25,9 @@ from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import shares
 from dualmech.solution import Solution, combine_factors, judged_solution, retold, transfer
 from dualmech.validate import Array, Matrix
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 # Products of workloads: each factor through CVXPY, by the same backend, to a share of the tolerance.
 

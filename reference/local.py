@@ -10,23 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import linalg, validate
 from dualmech.errors import BackendError, InvalidInputError
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
 from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrategy
-from dualmech.reference import attempts, backends
+from dualmech.reference import attempts, backends, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.formulas import local as formulas
 from dualmech.reference.scaling import entries
 from dualmech.validate import Array
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 
 def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 import scipy.linalg
-from cvxpy.reductions.solvers.solver import Solver
 
 from dualmech import validate
 from dualmech.errors import BackendError
@@ -16,11 +14,14 @@ from dualmech.geometry.weights import FitnessDual
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.refinement import Refinement, RefinementStage, accuracy_first
 from dualmech.problems.refinement import refine as refine_by_stages
-from dualmech.reference import attempts, backends, fitness
+from dualmech.reference import attempts, backends, cp, fitness
 from dualmech.reference.formulas import mechanisms as formulas
 from dualmech.reference.scaling import Scaled, make_definite, shares
 from dualmech.validate import Array
 from dualmech.watching import verbosely
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
 """Gap requested of a backend in a stage: the next stage inherits it."""

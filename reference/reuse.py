@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
@@ -18,7 +17,7 @@ from dualmech.geometry.blocks import BlockPoint
 from dualmech.problems.released import ReleasedBlocks, with_rows
 from dualmech.problems.reuse import ReuseDual, ReuseFitness
 from dualmech.progress import Status
-from dualmech.reference import attempts, backends, blocks, fitness
+from dualmech.reference import attempts, backends, blocks, cp, fitness
 from dualmech.reference.blocks import BlockArrays, BlockUnits
 from dualmech.reference.formulas import ON_GEOMETRY, noise
 from dualmech.reference.scaling import Scaled

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import cvxpy as cp
 import numpy as np
 
 from dualmech.errors import BackendError
 from dualmech.geometry.weights import valid_weights
 from dualmech.problems.softmax import SoftmaxDual, SoftmaxFitness
-from dualmech.reference import attempts
+from dualmech.reference import attempts, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.reference.formulas import noise as formulas

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import pkgutil
-from typing import Any
-
-import cvxpy as cp
-from cvxpy.reductions.solvers.solver import Solver
+from typing import TYPE_CHECKING, Any
 
 from dualmech.errors import InputTypeError, InvalidInputError
 from dualmech.problems.base import AnyProblem, Dual, Made, Problem
 from dualmech.problems.refinement import RefinementStage
-from dualmech.reference import backends, conic, geometries
+from dualmech.reference import backends, cp, geometries
 from dualmech.reference.attempts import Formulations
-from dualmech.reference.conic import MatrixInequalities
 from dualmech.reference.formulas import programs
 from dualmech.solution import Solution, warn_if_uncertified
 from dualmech.threads import blas_threads
 from dualmech.watching import verbosely
+
+if TYPE_CHECKING:
+    from cvxpy.reductions.solvers.solver import Solver
+
+    from dualmech.reference.conic import MatrixInequalities
 
 FAMILIES: dict[str, Any] = {
     "FitnessForUse": "dualmech.reference.geometries",
@@ -145,6 +146,8 @@ def matrix_inequalities(problem: object, formulation: str | None = None) -> Matr
     >>> written.blocks, written.variables["u"]
     ((-2, 2, 2), array([3, 4]))
     """
+    from dualmech.reference import conic  # which loads CVXPY
+
     offered = _formulations(problem)
     able = {name: cones for name, cones in (offered.cones(problem).items() if offered else ()) if cones <= conic.CONES}
     if offered is not None and not able:

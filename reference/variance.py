@@ -7,10 +7,9 @@ cost matrix of the strategy; ``BU`` (k, s) holds the moves b_i between neighbour
 
 from __future__ import annotations
 
-import cvxpy as cp
 import scipy.linalg
 
-from dualmech.reference import attempts, backends
+from dualmech.reference import attempts, backends, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.fitness import symmetric, variances
 from dualmech.validate import Array

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cvxpy as cp
 import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import BackendError
 from dualmech.problems.weighting import QueryWeighting, WeightingDual
-from dualmech.reference import attempts
+from dualmech.reference import attempts, cp
 from dualmech.reference.attempts import label
 from dualmech.reference.formulas import mechanisms as formulas
 from dualmech.reference.scaling import entries, shares

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ import scipy.linalg
 from dualmech import linalg, validate
 from dualmech.display import counted, decimal_above
 from dualmech.errors import InvalidInputError, UncertifiedWarning
-from dualmech.mechanisms.block import OrderedBlocks
 from dualmech.mechanisms.decomposition import SHARED_TOLERANCE, decomposition
 from dualmech.mechanisms.frames import AnyDecomposition, Decomposition, frame_of
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, coordinates, without_tiny_entries
@@ -24,8 +22,6 @@ from dualmech.problems.common import CommonMechanism, Maximality
 from dualmech.progress import Status
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
-from dualmech.workloads.base import Workload
-from dualmech.workloads.unions import Table, UnionWorkload
 
 # Branches of a chain: decisions, the rules that make them, the guarantee over all branches, and outcomes.
 
@@ -33,17 +29,8 @@ from dualmech.workloads.unions import Table, UnionWorkload
 GO_ON, STOP = -1, -2
 """What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
 
-Answers: TypeAlias = Any
-"""Noisy answers: of mechanisms on cells an array (k,) or (n, k), of tables a dict of names, or axes, to arrays."""
-
-Rule = Callable[[int, Answers], npt.ArrayLike]
+Rule = Callable[[int, Array], npt.ArrayLike]
 """Takes a stage and the answers (n, k) known by then, of n data sets; returns n decisions."""
-
-Measure = Callable[[Any, Any, np.random.Generator], Answers]
-"""Takes a mechanism, data (n, d) or (d,), and a generator; returns noisy answers (n, m) or (m,).
-
-Of tables it takes tables of counts, and returns what `BlockMechanism.measure` does.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,107 +76,31 @@ class ChainOutcome:
     answers: tuple[ChosenAnswers, ...]
 
 
-def simulate_answers(mechanism: GaussianPrivacy, x: object, rng: np.random.Generator) -> Answers:
-    """Draw noisy answers from a seeded floating-point generator: for study, NOT a private release."""
-    measure = getattr(mechanism, "measure", mechanism.simulate)
-    return measure(x, rng)
-
-
-def apply_rule(rule: Rule, stage: int, answers: Answers, mechanisms: int) -> npt.NDArray[np.intp]:
+def _decisions(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
     """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
-
-    Of tables, which are a dict, there is one decision.
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
     """
-    of_tables = isinstance(answers, dict)
-    decided = rule(stage, answers)
-    decision = validate.integers(**{f"what rule returns at stage {stage}": [decided] if of_tables else decided})
-    expected = 1 if of_tables else len(answers)
-    if len(decision) != expected:
-        raise InvalidInputError(f"rule must return {expected} integers at stage {stage}, got {len(decision)}")
+    decisions = validate.integers(**{f"what rule returns at stage {stage}": rule(stage, answers)})
+    if len(decisions) != len(answers):
+        raise InvalidInputError(f"rule must return {len(answers)} integers at stage {stage}, got {len(decisions)}")
     last = stage == mechanisms - 2
-    offered = (decision >= stage) & (decision < mechanisms) | (decision == STOP)
-    refused = decision[~(offered if last else offered | (decision == GO_ON))]
+    offered = (decisions >= stage) & (decisions < mechanisms) | (decisions == STOP)
+    refused = decisions[~(offered if last else offered | (decisions == GO_ON))]
     if refused.size:
         raise InvalidInputError(
             f"rule must choose a mechanism from {stage} to {mechanisms - 1}{'' if last else ', GO_ON'} or STOP "
             f"at stage {stage}, got {refused[0]}"
         )
-    return decision
+    return decisions
 
 
-def gather_answers(
-    mechanism: LinearGaussianMechanism, parts: list[tuple[npt.NDArray[np.intp], Array]]
-) -> ChosenAnswers:
+def _gathered(mechanism: LinearGaussianMechanism, parts: list[tuple[npt.NDArray[np.intp], Array]]) -> ChosenAnswers:
     if not parts:
         return ChosenAnswers(np.zeros(0, dtype=np.intp), np.zeros((0, len(mechanism.query_matrix))))
     blocks = np.concatenate([block for block, _ in parts])
     order = np.argsort(blocks)
     return ChosenAnswers(blocks[order], np.vstack([values for _, values in parts])[order])
-
-
-# Tables that can be estimated so far: the tables asked for, or the known parts of them.
-
-
-def known_tables(mechanism: OrderedBlocks) -> UnionWorkload | None:
-    """Return the largest tables that a mechanism answers, of those by name that it knows and of parts of them.
-
-    A part of a table asks the same of some of its attributes, and sums over the others; it is left out where a larger
-    one is answered. None where nothing is, not even the number of records.
-
-    Examples
-    --------
-    >>> import dualmech as dm
-    >>> from dualmech import fast
-    >>> people = {"age": 8, "sex": 2, "region": 3}
-    >>> by = [dm.workloads.marginals(people, sets=[("age", each)]) for each in ("sex", "region")]
-    >>> chain = fast.chain([dm.BlockMechanism.of_tables(each) for each in by])
-    >>> [table.name for table in known_tables(chain.stages[0].known).tables]
-    ['age']
-    """
-    tables: list[Table] = []
-    workload, names_of = mechanism.workload, mechanism.domain.names
-    for table in () if workload is None else workload.product_tables:
-        names = [names_of[axis] for axis in table.axes]
-        for queries in _parts(table):
-            listed = Table(
-                table.name
-                if len(queries) == len(table.queries)
-                else " x ".join(names[table.axes.index(axis)] for axis, _ in queries) or "total",
-                queries,
-            )
-            if any(map(listed.is_part_of, tables)) or not mechanism._answers_all_of(listed):
-                continue
-            tables.append(listed)
-    largest = [table for table in tables if not any(table is not other and table.is_part_of(other) for other in tables)]
-    return UnionWorkload(mechanism.domain, _named_apart(largest)) if largest else None
-
-
-def own_tables(mechanism: OrderedBlocks, workload: Workload | None) -> UnionWorkload | None:
-    """Return the tables of a workload by the names under which a mechanism knows them."""
-    tabular = None if workload is None else workload.tabular()
-    queries = mechanism.workload
-    if tabular is None or queries is None:
-        return None
-    wanted = tabular.product_tables
-    tables = [table for table in queries.product_tables if any(map(table.asks_the_same, wanted))]
-    return UnionWorkload(mechanism.domain, tables)
-
-
-def _parts(table: Table) -> Iterator[tuple[tuple[int, Workload | None], ...]]:
-    for count in range(len(table.queries), -1, -1):
-        yield from itertools.combinations(table.queries, count)
-
-
-def _named_apart(tables: Iterable[Table]) -> list[Table]:
-    named: dict[str, Table] = {}
-    for table in tables:
-        name, number = table.name, 2
-        while name in named:
-            name, number = f"{table.name} ({number})", number + 1
-        named[name] = Table(name, table.queries)
-    return [*named.values()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,27 +203,6 @@ class Chain:
         return f"Chain({len(self.mechanisms)} mechanisms, {stages}, rho={decimal_above(self.guarantee.rho)})"
 
     @property
-    def no_release(self) -> Any:
-        """What is known before the first stage: the mechanism that releases nothing."""
-        return self.stages[0].step.common
-
-    @property
-    def cells(self) -> int:
-        """Number of cells of a data vector."""
-        count: int = self.no_release.query_matrix.shape[1]
-        return count
-
-    def workload_of(self, index: int) -> UnionWorkload | None:
-        """Return the tables that a mechanism of tables was made for, by the names that the chain knows them by.
-
-        None where mechanisms are on cells. Raises `InvalidInputError` or `InputTypeError` for no index of a mechanism.
-        """
-        mechanism = self.mechanisms[validate.index(len(self.mechanisms), index=index)]
-        if not self.of_tables:
-            return None
-        return own_tables(self.no_release, mechanism.workload or mechanism.needed_tables)
-
-    @property
     def of_tables(self) -> bool:
         """Whether its mechanisms are of tables, and not on cells."""
         return self.stages[0].step.of_tables
@@ -352,10 +242,10 @@ class Chain:
         validate.function(rule=rule)
         if self.of_tables:
             raise InvalidInputError(
-                "blocks are of mechanisms on cells; release tables with AdaptiveRelease, one by one"
+                "blocks are of mechanisms on cells: build the chain of the dense() of each, or measure stage by stage"
             )
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
-        count, cells = len(self.mechanisms), self.cells
+        count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
         if data.shape[1] != cells:
             raise InvalidInputError(f"blocks must have {cells} cells, one per column, got {data.shape[1]}")
         choices, ends = np.full((2, len(data)), STOP, dtype=np.intp)
@@ -364,19 +254,18 @@ class Chain:
         for stage in self.stages:
             if not active.size:
                 break
-            further = simulate_answers(stage.increment, data[active], generator)
-            answers = stage.step.combine(answers, further)
-            decisions = apply_rule(rule, stage.index, answers, count)
+            answers = stage.step.combine(answers, stage.increment.simulate(data[active], generator))
+            decisions = _decisions(rule, stage.index, answers, count)
             for index in range(stage.index, count):
                 ended_here = np.flatnonzero(decisions == index)
                 if ended_here.size:
                     parts = stage.decomposition(index)
-                    left = simulate_answers(parts.residual, data[active[ended_here]], generator)
+                    left = parts.residual.simulate(data[active[ended_here]], generator)
                     measured[index].append((active[ended_here], parts.combine(answers[ended_here], left, generator)))
             ended = decisions != GO_ON
             choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
             active, answers = active[~ended], answers[~ended]
-        return ChainOutcome(choices, ends, tuple(map(gather_answers, self.mechanisms, measured)))
+        return ChainOutcome(choices, ends, tuple(map(_gathered, self.mechanisms, measured)))
 
 
 # Building chains stage by stage: the mechanism common to the remaining residuals, block by block.

@@ -93,6 +93,11 @@ class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
     def forms(self, point: Point) -> Forms[Numbers] | None:
         """Evaluate both sides of a checked point; None where it is no covariance, or a neighbour leaves its support."""
 
+    def cost(self, point: Point) -> float:
+        """Return the squared privacy cost of a checked point, infinite if it has no forms."""
+        forms = self.forms(point)
+        return np.inf if forms is None else float(forms.cost)
+
     def largest_ratio(self, point: Point, targets: Numbers) -> float:
         """Return the largest ratio of a variance to its target, whether or not the neighbours' costs are finite."""
         forms = self.forms(point)

@@ -318,6 +318,10 @@ class Dense(Geometry[Array, Array, Array, Array]):
         rows = np.where(silent[:, None], written, self.basis)
         return mechanisms.gaussian.LinearGaussianMechanism(rows, point if judged is None else judged, self.neighbours)
 
+    def cost(self, point: Array) -> float:
+        judged = judged_covariance(point, self.moves, self.moves_rounding)
+        return np.inf if judged is None else float(judged[1].max())
+
     def forms(self, point: Array) -> EvaluatedForms | None:
         judged = judged_covariance(point, self.moves, self.moves_rounding)
         if judged is None:

@@ -151,11 +151,11 @@ def check_comparable(mechanisms: Sequence[NoisyQueries], names: Sequence[str] = 
             raise InvalidInputError(
                 f"{name} must be stated on the same cells as {called[0]}, got {cells} and {expected}"
             )
-        if not _same_neighbours(mechanism, mechanisms[0]):
+        if not same_neighbours(mechanism, mechanisms[0]):
             raise InvalidInputError(f"{name} must have the same neighbours as {called[0]}, it has others")
 
 
-def _same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
+def same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
     if first.neighbours is second.neighbours:
         return True
     if first.neighbours is None or second.neighbours is None:

@@ -204,8 +204,8 @@ class StreamMechanism(SteppedMechanism):
                 f"variances of {rows.shape[0]} queries over {rows.shape[1]} cells are too many to find one by one; "
                 "select some, or ask for the total_variance"
             )
-        matrix, root = rows.matrix, inverse_root(self)
-        parts = (to_dense(matrix[row : row + CHUNK]) for row in range(0, rows.shape[0], CHUNK))
+        root, count = inverse_root(self), rows.shape[0]
+        parts = (rows[row : row + CHUNK].dense() for row in range(0, count, CHUNK))
         variances = (require_told(*root.variances(part, self._stream.rounding)) for part in parts)
         return np.concatenate([*variances])
 

@@ -267,8 +267,7 @@ class OnGeometry(Problem[Dual, GaussianPrivacy]):
         limit: Any = self.cost_limit
 
         def excess(noise: object) -> float:
-            forms = self.geometry.forms(noise)
-            return np.inf if forms is None else float(forms.cost / limit)
+            return float(self.geometry.cost(noise) / limit)
 
         return scale_to_limit(self.geometry.point(primal), excess, -1, self.geometry.divide, FEASIBLE / 10)
 

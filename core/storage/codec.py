@@ -15,6 +15,7 @@ from dualmech.files.archives import FilePath
 from dualmech.files.formats import workload_parts
 from dualmech.workloads.arrays import Arrays
 from dualmech.workloads.base import Workload
+from dualmech.workloads.streams import SelectedRows
 
 ABSENT = -1  # index that marks an absent item of a tuple
 
@@ -63,6 +64,8 @@ def pack(key: str, value: Any) -> Arrays:
         return {}
     if isinstance(value, tuple):
         return _pack_items(key, value)
+    if isinstance(value, SelectedRows):
+        value = value.written()
     parts = _parts(value)
     if parts is None:
         array = value.toarray() if sp.issparse(value) else np.asarray(value)

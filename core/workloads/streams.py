@@ -66,9 +66,7 @@ class RuleWorkload(StructuredWorkload):
 
     def select(self, queries: Sequence[int] | Index) -> Workload:
         index = validate.indices(self.shape[0], queries=queries)
-        if len(index) * self.shape[1] > MAX_DENSE_ENTRIES or not len(index):
-            return super().select(queries)
-        return Workload(self._rows(index), self._named(index), [self._group] * len(index))
+        return SelectedRows(self, index) if len(index) else super().select(queries)
 
     @property
     def _group(self) -> str:
@@ -79,6 +77,49 @@ class RuleWorkload(StructuredWorkload):
 
     def _rows(self, index: Index) -> Array:
         raise NotImplementedError
+
+
+class SelectedRows(RuleWorkload):
+    """Some queries of a rule by their numbers, in any order: (len(index), d), matrix on demand; made by `select`."""
+
+    __slots__ = ("_index", "_whole")
+
+    counted = "selected queries over"
+    instead = "select fewer of them"
+
+    _whole: RuleWorkload
+    _index: Index
+
+    def __init__(self, whole: RuleWorkload, index: Index) -> None:
+        set_parts(self, _whole=whole, _index=freeze(np.array(index)))
+        self._begin((len(index), whole.shape[1]))
+
+    def select(self, queries: Sequence[int] | Index) -> Workload:
+        return self._whole.select(self._index[validate.indices(self.shape[0], queries=queries)])
+
+    def apply(self, x: npt.ArrayLike) -> Array:
+        """Return the answers ``W x`` (m,); those of running sums without the matrix."""
+        return self._whole.apply(x)[self._index] if isinstance(self._whole, StreamWorkload) else super().apply(x)
+
+    def written(self) -> Workload:
+        """Return the queries as a matrix with names, as a file holds them."""
+        return Workload(self.matrix, self.names, self.groups)
+
+    @property
+    def _group(self) -> str:
+        return self._whole._group
+
+    def _named(self, index: Index) -> tuple[str, ...]:
+        return self._whole._named(self._index[index])
+
+    def _rows(self, index: Index) -> Array:
+        return self._whole._rows(self._index[index])
+
+    def _structure(self) -> tuple[object, ...]:
+        return self._whole, self._index
+
+    def __repr__(self) -> str:
+        return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, of {self._group})"
 
 
 MAX_STEPS = 2**22  # most sums of a stream
@@ -147,6 +188,8 @@ class StreamWorkload(RuleWorkload):
         return tuple(f"cells 0..{last}" if last else "cell 0" for last in index)
 
     def _rows(self, index: Index) -> Array:
+        if self.decay == 1:
+            return (np.arange(self.shape[1]) <= index[:, None]).astype(np.float64)
         since = index[:, None] - np.arange(self.shape[1])
         return np.where(since >= 0, self.decay ** np.maximum(since, 0), 0.0)
 

@@ -15,6 +15,7 @@ from dualmech.crosscheck.optima.surds import Number, Rows
 from dualmech.errors import InvalidInputError
 from dualmech.problems.base import AnyProblem, Problem
 from dualmech.solution import Solution
+from dualmech.threads import blas_threads
 from dualmech.watching import without_warnings
 
 CLOSE_ENOUGH = 1e-12
@@ -81,6 +82,7 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     return proof
 
 
+@blas_threads()
 def proven(answer: Solution) -> ExactOptimum | None:
     """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found."""
     problem = answer.problem

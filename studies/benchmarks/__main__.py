@@ -3,20 +3,24 @@
 Names compare solvers instead: ``peers`` total variance with other libraries that are installed, ``epochs`` that of
 several epochs (its cases alone: ``epochs:``); ``softmax`` SM-II with others; ``program1`` the weighting of
 eigen-queries with general backends. ``growth`` says how time and memory grow on each geometry, and ``tables``
-how a release grows with its tables; ``records`` counts 100 million records on engines (extra ``engines``, 4 GB of
-disk).
+how a release grows with its tables; ``commands`` says what those take that answer at once; ``records`` counts
+100 million records on engines (extra ``engines``, 4 GB of disk).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from dualmech.crosscheck import printing
-from dualmech.studies.benchmarks import contest, counting, growth, layers
+from dualmech.studies.benchmarks import commands, contest, counting, growth, layers
 
-GROUPS = contest.REPORTS | {"growth": growth.report, "tables": growth.release_report, "records": counting.counts}
+GROUPS: dict[str, Callable[[], object]] = contest.REPORTS | {
+    **{"growth": growth.report, "tables": growth.release_report},
+    **{"commands": commands.report, "records": counting.counts},
+}
 """What is measured besides the cases of the fast layer, by the name that runs it; each returns a table."""
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from rich.console import Group
 
 import dualmech as dm
 from dualmech import fast, workloads
@@ -98,9 +101,79 @@ def lay_out(measured: Sequence[Measured]) -> TextTable:
     return drawn(title, COLUMNS, map(Row, measured), words=("geometry", "what grows"), notes=notes)
 
 
-def report() -> TextTable:
+# Work that solves nothing: what it takes beside the objects that it begins with, which are made before.
+
+
+def _selecting(cells: int) -> Callable[[], object]:
+    sums, half = workloads.prefix(cells), np.arange(0, cells, 2)
+    return lambda: sums.select(half).apply(np.ones(cells))
+
+
+def _recording(entries: int) -> Callable[[], object]:
+    from dualmech.publishing.ledger import Ledger
+
+    plan = dm.plan_release(fast.solve(dm.FitnessForUse(workloads.prefix(4), 1e6)))
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "ledger.toml"
+    path.write_text('limit = "1000"\n')
+    Ledger.read(path).record(plan, "", "")
+    head, listed, entry = path.read_text().partition("\n[[releases]]\n")
+    path.write_text(head + (listed + entry) * entries)
+    ledger = Ledger.read(path)
+
+    def record() -> None:
+        kept = ledger
+        for _ in range(RECORDED):
+            kept = kept.record(plan, "", "")
+        folder.cleanup()
+
+    return record
+
+
+def _differing(cells: int) -> Callable[[], object]:
+    differences = sp.csc_array(sp.diags_array([np.ones(cells), -np.ones(cells - 1)], offsets=[0, -1]))
+    sums = workloads.prefix(cells)
+    return lambda: dm.FitnessForUse(sums, neighbours=differences)
+
+
+RECORDED = 100  # releases that are recorded one after another
+
+ACTIONS: dict[str, tuple[str, tuple[int, ...], Callable[[int], Callable[[], object]]]] = {
+    "select": ("running sums, half of them chosen and answered", (2**16, 2**18, 2**20), _selecting),
+    "neighbours": ("cells, as many sparse differences", (512, 1024, 2048), _differing),
+    "ledger": (f"entries before {RECORDED} more", (100, 1000, 10_000), _recording),
+}
+"""By name: what grows, the sizes, and what makes the work of a size ready."""
+
+
+def measure_action(name: str, size: int) -> Measured:
+    work = ACTIONS[name][2](size)
+    before = peak_mebibytes()
+    with clocked() as clock:
+        work()
+    return {"name": name, "what": ACTIONS[name][0], "size": size, "mebibytes": peak_mebibytes() - before} | clock
+
+
+ACTION_COLUMNS: Columns = (
+    *(("work", "{name}"), ("what grows", "{what}"), ("size", "{size}"), ("CPU s", "{processor:.3g}")),
+    *(("wall s", "{seconds:.3g}"), ("MiB more", "{mebibytes:.0f}")),
+)
+
+
+def action_report(sizes: Mapping[str, Sequence[int]] | None = None) -> TextTable:
+    """Measure every action at its sizes, or at those that are given."""
+    measured, notes = list[Measured](), list[str]()
+    for name, (_, usual, _) in ACTIONS.items():
+        rows = [in_own_process(measure_action, name, size) for size in (sizes or {}).get(name, usual)]
+        measured += rows
+        notes.append(f"{name}: CPU time as the power {exponent(rows, 'processor', 0.0):.1f}.")
+    title = "growth of other work, one thread"
+    return drawn(title, ACTION_COLUMNS, map(Row, measured), words=("work", "what grows"), notes=notes)
+
+
+def report() -> Group:
     pairs = [(index, size) for index, case in enumerate(CASES) for size in case.sizes]
-    return lay_out([in_own_process(measure, *pair) for pair in pairs])
+    return Group(lay_out([in_own_process(measure, *pair) for pair in pairs]), action_report())
 
 
 # A release of many tables, step by step: what grows faster than the number of tables shows here first.

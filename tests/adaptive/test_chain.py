@@ -52,7 +52,7 @@ def choosing(wanted: int, at: int) -> Rule:
 
 def assert_whole(chain: dm.Chain) -> None:
     """Every stage is common to all that are left, contains the stage before, and is completed by each residual."""
-    before = chain.no_release
+    before = chain.stages[0].step.common
     for stage in chain.stages:
         assert before.is_answerable_from(stage.known)
         assert before.compose(stage.increment).is_equivalent_to(stage.known)
@@ -217,7 +217,7 @@ class TestSimulation:
     def test_recombined_answers_have_the_mechanisms_distribution(self, kind: str) -> None:
         mechanisms = histograms((6, 3, 1), cells=6) if kind == "nested" else quadruple(2, 4)[:3]
         chain, generator = fast.chain(mechanisms), np.random.default_rng(0)
-        x = generator.integers(0, 50, chain.no_release.query_matrix.shape[1]).astype(float)
+        x = generator.integers(0, 50, chain.mechanisms[0].query_matrix.shape[1]).astype(float)
         blocks = np.tile(x, (RUNS, 1))
         for at, wanted in itertools.product(range(2), range(3)):
             if wanted >= at:
@@ -306,7 +306,7 @@ def assert_distributed(values: Array, mechanism: dm.LinearGaussianMechanism, x: 
 class TestHonesty:
     def test_a_rough_backend_still_gives_mechanisms_that_fit_together(self) -> None:
         chain = reference.chain(quadruple(1, 4), backend="SCS", tol=1e-3)
-        before = chain.no_release
+        before = chain.stages[0].step.common
         for stage in chain.stages:
             assert before.is_answerable_from(stage.known)
             for parts in stage.decompositions:

@@ -1,4 +1,4 @@
-"""Chains and adaptive releases of tables: what they are on the cells, block by block, and with tables by name."""
+"""Chains of mechanisms of tables: what they are on the cells, block by block, and with tables by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dualmech as dm
 from dualmech import fast, reference
-from dualmech.adaptive.chain import known_tables
 from dualmech.mechanisms.frames import TableDecomposition
+from dualmech.publishing.release import answered_tables
 
 PEOPLE = {"age": 12, "sex": 2, "region": 3}
 FOURS = dm.Workload(np.kron(np.eye(3), np.ones(4)))
@@ -35,8 +35,8 @@ COUNTS = dm.records.count(
 )
 
 
-def silent(mechanism: dm.BlockMechanism, x: object, rng: np.random.Generator) -> object:
-    return mechanism.measure(x, sampler=lambda deviation, shape: np.zeros(shape))  # type: ignore[arg-type]
+def silent(mechanism: dm.BlockMechanism) -> Any:
+    return mechanism.measure(COUNTS, sampler=lambda deviation, shape: np.zeros(shape))
 
 
 def test_it_is_that_of_the_cells() -> None:
@@ -50,67 +50,43 @@ def test_it_is_that_of_the_cells() -> None:
             both = parts.common.compose(parts.residual)
             assert both.is_answerable_from(parts.target) and parts.target.is_answerable_from(both, tol=1e-7)
     assert CHAIN.guarantee.rho == pytest.approx(max(each.rho for each in MECHANISMS), rel=1e-9)
-    with pytest.raises(dm.errors.InvalidInputError, match="AdaptiveRelease, one by one"):
+    with pytest.raises(dm.errors.InvalidInputError, match="blocks are of mechanisms on cells"):
         CHAIN.simulate(np.zeros((2, 72)), lambda stage, answers: np.zeros(2))
 
 
-class TestRelease:
-    @pytest.mark.parametrize("choice", [0, 1, 2])
-    def test_without_noise_every_branch_gives_the_tables(self, choice: int) -> None:
-        release = dm.AdaptiveRelease(CHAIN, COUNTS, measure=silent)
-        whole = COUNTS[0, 1, 2]
-        known = release.advance()
-        np.testing.assert_allclose(known["age"], FOURS.matrix @ whole.sum(axis=(1, 2)), atol=1e-6)
-        if choice == 2:
-            known = release.advance()
-            np.testing.assert_allclose(known["groups"], FOURS.matrix @ whole.sum(axis=1), atol=1e-6)
-        answer = release.choose(choice)
-        expected = {
-            "ages": np.cumsum(whole.sum(axis=(1, 2))),
-            "by sex": whole.sum(axis=2),
-            "groups": FOURS.matrix @ whole.sum(axis=1),
-            "sexes": whole.sum(axis=0),
-        }
-        assert answer.index == release.chosen == choice
-        assert [*answer.values] == [table.name for table in MECHANISMS[choice].workload.tables]
-        for name, values in answer.values.items():
-            np.testing.assert_allclose(values, expected[name], atol=1e-6)
+@pytest.mark.parametrize("choice", [0, 1, 2])
+def test_without_noise_every_branch_gives_the_tables(choice: int) -> None:
+    whole, stages = COUNTS[0, 1, 2], CHAIN.stages[: 2 if choice == 2 else 1]
+    answers: Any = {}
+    for stage in stages:
+        answers = stage.step.combine(answers, silent(stage.increment))
+    parts = stages[-1].decomposition(choice)
+    values = parts.combine(answers, silent(parts.residual))
+    expected = {
+        "ages": np.cumsum(whole.sum(axis=(1, 2))),
+        "by sex": whole.sum(axis=2),
+        "groups": FOURS.matrix @ whole.sum(axis=1),
+        "sexes": whole.sum(axis=0),
+    }
+    for table in MECHANISMS[choice].workload.tables:
+        np.testing.assert_allclose(parts.target.recombine(values, table.name), expected[table.name], atol=1e-6)
 
-    def test_the_answer_has_the_accuracy_of_the_mechanism(self) -> None:
-        rng, errors = np.random.default_rng(3), []
-        truth = FOURS.matrix @ COUNTS[0, 1, 2].sum(axis=1)
-        for _ in range(120):
-            release = dm.AdaptiveRelease(CHAIN, COUNTS, rng=rng)
-            release.advance()
-            errors.append(release.choose(1).values["groups"] - truth)
-        spread = np.var(errors, axis=0) / MECHANISMS[1].variances("groups") - 1
-        assert np.abs(spread).max() < 5.5 * np.sqrt(2 / 120)  # nine variances, each to its own error
 
-    def test_rules_see_tables_and_other_data_are_refused(self) -> None:
-        seen = []
-
-        def rule(stage: int, answers: dict[str, np.ndarray]) -> int:
-            seen.append([*answers])
-            return dm.decisions.GO_ON if stage == 0 else 2
-
-        answer = dm.AdaptiveRelease(CHAIN, COUNTS, rng=0).run(rule)
-        assert answer is not None and answer.index == 2 and seen == [["age"], ["groups"]]
-        with pytest.raises(dm.errors.InputTypeError, match="x must"):
-            dm.AdaptiveRelease(CHAIN, [1.0, 2.0])
-
-    def test_order_is_kept(self) -> None:
-        release = dm.AdaptiveRelease(CHAIN, COUNTS, rng=0)
-        with pytest.raises(dm.errors.ReleaseOrderError, match="advance before choosing"):
-            release.choose(0)
-        release.advance()
-        assert [*release.stop()] == ["age"]
-        with pytest.raises(dm.errors.ReleaseOrderError, match="stopped"):
-            release.advance()
+def test_the_answer_has_the_accuracy_of_the_mechanism() -> None:
+    rng, stage = np.random.default_rng(3), CHAIN.stages[0]
+    truth, parts = FOURS.matrix @ COUNTS[0, 1, 2].sum(axis=1), stage.decomposition(1)
+    errors = []
+    for _ in range(120):
+        answers = stage.step.combine({}, stage.increment.measure(COUNTS, rng))
+        values = parts.combine(answers, parts.residual.measure(COUNTS, rng))
+        errors.append(parts.target.recombine(values, "groups") - truth)
+    spread = np.var(errors, axis=0) / MECHANISMS[1].variances("groups") - 1
+    assert np.abs(spread).max() < 5.5 * np.sqrt(2 / 120)  # nine variances, each to its own error
 
 
 @settings(max_examples=10)
 @given(st.integers(0, 10_000))
-def test_known_tables_are_the_largest_that_are_answered(seed: int) -> None:
+def test_tables_by_name_are_the_largest_that_are_answered(seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = ["a", "b", "c", "d"]
     sets = [
@@ -118,7 +94,7 @@ def test_known_tables_are_the_largest_that_are_answered(seed: int) -> None:
     ]
     domain = dm.Domain(dict.fromkeys(names, 3))
     pair = [dm.BlockMechanism.of_tables(dm.workloads.marginals(domain, sets=[*{*each}])) for each in sets]
-    shown = known_tables(fast.chain(pair).stages[0].known)
+    shown = answered_tables(fast.chain(pair).stages[0].known)
     shared = {tuple(sorted({*one} & {*two})) for one in sets[0] for two in sets[1]}
     largest = {each for each in shared if not any({*each} < {*other} for other in shared)}
     assert shown is not None

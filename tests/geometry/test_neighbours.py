@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import dualmech as dm
 from dualmech import fast, neighbours
 from dualmech.errors import InputTypeError, InvalidInputError
+from dualmech.geometry.moves import unmoved_directions
 from dualmech.validate import Array
 
 quick = settings(max_examples=24)
@@ -252,3 +253,21 @@ class TestWhereContributionsAreTaken:
         ):
             with pytest.raises(dm.errors.InvalidInputError, match=told):
                 dm.FitnessForUse(workload, neighbours=moves)
+
+
+@quick
+@given(seeds)
+def test_directions_that_no_neighbour_moves_are_those_of_the_singular_values(seed: int) -> None:
+    """A quick estimate of the condition decides the usual case alone: that there are none."""
+    rng = np.random.default_rng(seed)
+    cells, pairs = int(rng.integers(2, 12)), int(rng.integers(2, 16))
+    moves = sp.random_array((cells, pairs), density=0.4, rng=rng).toarray() * 10.0 ** rng.integers(-3, 4, (cells, 1))
+    moves[0, 0] = 1.0
+    still = unmoved_directions(moves)
+    rank = np.linalg.matrix_rank(moves / np.maximum(np.linalg.norm(moves, axis=1), 1e-300)[:, None])
+    assert len(still) == cells - rank
+    assert np.abs(still @ moves).max(initial=0.0) <= 1e-9 * np.abs(moves).max()
+    nearly = np.vstack([np.eye(3), [[1, 1, 1 + 1e-15]]])  # of rank 3 but for rounding
+    assert len(unmoved_directions(nearly)) == 1
+    ill = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])  # ill-conditioned, and of full rank
+    assert len(unmoved_directions(ill)) == 0

@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.metadata
 import importlib.util
+import os
 import pkgutil
 import re
 import shutil
@@ -112,6 +113,7 @@ NOT_PUBLIC = {
     "dualmech.crosscheck.collection": "problems whose optima are proven, for the sheets of backends",
     "dualmech.crosscheck.library": "the same",
     "dualmech.reference.conic": "programs as files state them, for the same sheets",
+    "dualmech.publishing.ledger": "how long it takes to record a release",
 }
 """What studies import though users do not, with the reason."""
 
@@ -233,6 +235,37 @@ def test_solving_loads_no_heavy_package_that_it_does_not_use() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     *_, loaded, count = done.stdout.splitlines()
     assert loaded == "loaded: []" and int(count) <= 131
+
+
+def test_an_explanation_loads_no_solver() -> None:
+    """Formulas and the names of formulations need no CVXPY, which takes a second and 60 MiB."""
+    code = (
+        "import sys\n"
+        "from dualmech.command.main import app\n"
+        "app(['explain', 'prefix:3'], standalone_mode=False)\n"
+        "print('loaded:', [each for each in ('cvxpy', 'scipy.optimize', 'jax') if each in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "minimise" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_a_command_begins_as_many_threads_as_it_takes() -> None:
+    """Those of BLAS beyond them spin while it is loaded: a quarter of a short command's time."""
+    code = (
+        "import os, sys, threadpoolctl\n"
+        "from dualmech.command import entry\n"
+        "sys.argv = ['dualmech', 'solve', 'prefix:2']\n"
+        "try:\n"
+        "    entry._command()\n"
+        "except SystemExit:\n"
+        "    print('threads:', {each['num_threads'] for each in threadpoolctl.threadpool_info()})\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    for threads in ("1", "2"):
+        chosen = environment | {"DUALMECH_THREADS": threads}
+        done = subprocess.run([sys.executable, "-c", code], env=chosen, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == f"threads: {{{threads}}}"
 
 
 def test_solving_without_a_command_loads_no_special_functions() -> None:

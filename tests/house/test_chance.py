@@ -32,7 +32,7 @@ DRAWS: dict[str, Callable[..., Any]] = {
     "local": lambda **seed: RESPONSE.mechanism(dm.workloads.prefix(4)).simulate(LARGE, **seed),
     "local, reports": lambda **seed: RESPONSE.mechanism(dm.workloads.prefix(4)).responses(LARGE, **seed),
     "rival": lambda **seed: RESPONSE.simulate(LARGE, **seed),
-    "release": lambda **seed: _release(**seed),
+    "chain": lambda **seed: _chosen(**seed),
     "region": lambda **seed: (
         dm.sampling.hit_and_run(
             dm.sampling.ConfidenceRegion(dm.LinearGaussianMechanism([[1.0, 1.0]], [[4.0]]), [60]), 2, **seed
@@ -50,8 +50,9 @@ def _split() -> Any:
     return fast.solve(dm.FitnessForUse(asked, 1.0, geometry="split"), tol=1.0).mechanism
 
 
-def _release(**seed: Any) -> Any:
-    return dm.AdaptiveRelease(fast.chain([CELLS, CELLS.scaled(2)]), x=[1, 2, 3, 4], **seed).advance()
+def _chosen(**seed: Any) -> Any:
+    rule: Any = lambda stage, answers: np.zeros(len(answers), dtype=int)  # noqa: E731
+    return fast.chain([CELLS, CELLS.scaled(2)]).simulate([LARGE], rule, **seed).answers[0].values
 
 
 def same(one: Any, other: Any) -> bool:

@@ -291,7 +291,6 @@ class World:
             },
             "save_publication": {"released": self.publication(), "path": written},
             "load_publication": {"path": self.folder / "publication.npz"},
-            "release_chain": {"records": np.ones(4)},
             "Schema": {"axis": 0, "attributes": {"age": 4, "sex": ["f", "m"]}, "domains": [union.domain]},
             "Schema.of_json": {"text": '{"age": {"size": 4}}'},
             "Schema.axes": {"attributes": ["age"]},
@@ -415,20 +414,6 @@ class World:
         extra = {name: own[name] for name in own if place.startswith("fast.solve") and name not in found}
         return found | extra
 
-    def begun(self, name: str) -> Any:
-        """Return a method of a release that has only begun, another one at each call."""
-        method = getattr(dm.AdaptiveRelease, name)
-
-        def called(*given: Any, **named: Any) -> Any:
-            release = dm.AdaptiveRelease(self.chain, np.ones(4))
-            if name == "choose":
-                release.advance()
-            return method(release, *given, **named)
-
-        first, *own = hostile.parameters_of(method).values()
-        called.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-        return called
-
     def calls(self, subject: str) -> list[Call]:
         """Return every public function, or every public method, but for those of problems."""
         places: list[tuple[str, Any]] = []
@@ -437,7 +422,6 @@ class World:
             for name in SUBMODULES:
                 places += hostile.public_functions(getattr(dm, name), f"{name}.")
         else:
-            places += [(f"AdaptiveRelease.{name}", self.begun(name)) for name in ("choose", "run")]
             for label, instance in self.objects().items():
                 places += hostile.public_methods(label, instance)
         return [Call(place, function, self.arguments(place, function)) for place, function in places if asked(place)]

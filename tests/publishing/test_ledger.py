@@ -51,6 +51,61 @@ def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
     assert plan.draw({(0,): [1, 0, 2, 0], (1,): [1, 2]}).ledger is None  # each release is recorded for itself
 
 
+class TestAppending:
+    def test_a_ledger_that_nobody_else_changed_is_read_once(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan, kept = planned(), Ledger.read(path)
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "read", lambda _: pytest.fail("it was read again"))
+            for number in range(3):
+                before = path.read_text()
+                kept = kept.record(plan, "w", f"release {number}")
+                assert number == 0 or path.read_text().startswith(before)
+        again = Ledger.read(path)
+        assert again == kept and again.spent == kept.spent == 3 * plan.rho
+        assert len(repr(kept)) < 1000
+
+    def test_one_that_was_changed_is_read_again(self, path: Path) -> None:
+        plan, kept = planned(), Ledger.read(path)
+        kept = kept.record(plan, "w", "ours")
+        other = Ledger.read(path).record(plan, "w", "another writer's")
+        assert [each["what"] for each in kept.record(plan, "w").releases] == ["ours", "another writer's", ""]
+        path.unlink()
+        with pytest.raises(dm.errors.FileFormatError, match="begin one with a line"):
+            other.record(plan, "w")
+
+    def test_entries_on_one_line_are_written_anew(self, path: Path) -> None:
+        plan, kept = planned(), Ledger.read(path)
+        kept.record(plan, "w")
+        entry = path.read_text().partition("[[releases]]\n")[2].strip().replace("\n", ", ")
+        path.write_text(
+            f'limit = 10\nneighbours = "add-remove:1"\nunit = {{ of = "record" }}\nreleases = [{{ {entry} }}]'
+        )
+        kept = Ledger.read(path).record(plan, "w")
+        assert len(kept.record(plan, "w").releases) == len(Ledger.read(path).releases) == 3
+
+    def test_what_cannot_be_written_is_taken_back(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan = planned()
+        kept = Ledger.read(path).record(plan, "w")
+        before = path.read_bytes()
+
+        def full(_: int) -> None:
+            raise OSError("no space left on device")
+
+        with monkeypatch.context() as patched, pytest.raises(dm.errors.FileFormatError, match="no space left"):
+            patched.setattr(os, "fsync", full)
+            kept.record(plan, "w")
+        assert path.read_bytes() == before and Ledger.read(path) == kept
+        assert len(kept.record(plan, "w").releases) == 2
+
+    def test_half_an_entry_refuses_the_ledger(self, path: Path) -> None:
+        """A failure of power may leave one; that it is none must be said by who keeps the ledger."""
+        plan = planned()
+        Ledger.read(path).record(plan, "w").record(plan, "w")
+        path.write_bytes(path.read_bytes()[:-40])
+        with pytest.raises(dm.errors.FileFormatError):
+            Ledger.read(path)
+
+
 class TestNeighbours:
     """What adds up is the cost of the same differences, not of those that the same words describe."""
 

@@ -108,13 +108,6 @@ class TestCounts:
             with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
                 dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
 
-    def test_chains_refuse_before_they_begin(self) -> None:
-        pytest.importorskip("opendp")
-        cells = dm.LinearGaussianMechanism(np.eye(4), 25 * np.eye(4))
-        rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 25 * np.eye(2))
-        with pytest.raises(dm.errors.InvalidInputError, match="negative"):
-            dm.release_chain(fast.chain([rows, cells]), [1, -2, 3, 4])
-
 
 class TestUnbounded:
     def test_a_large_rho_that_nobody_allowed_is_refused(self) -> None:
@@ -126,16 +119,13 @@ class TestUnbounded:
             dm.plan_release(answer, rho=1e6)
             dm.plan_release(answer.mechanism.scaled(1e4), workload=dm.workloads.prefix(4))
 
-    def test_releases_and_chains_are_refused_before_records_are_read_unless_the_limit_allows_it(self) -> None:
+    def test_releases_are_refused_before_records_are_read_unless_the_limit_allows_it(self) -> None:
         pytest.importorskip("opendp")
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
-        chain, asked = fast.chain([cells, cells]), dm.workloads.identity(4)
+        asked = dm.workloads.identity(4)
         with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
             dm.release(cells, "no such file.csv", workload=asked)
-        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
-            dm.release_chain(chain, "no such file.csv")
         assert dm.release(cells, np.ones(4), workload=asked, rho=6000).rho > 100
-        assert dm.release_chain(chain, np.ones(4), rho=6000).rho > 100
 
     def test_a_rho_of_100_needs_no_limit(self) -> None:
         cells = dm.LinearGaussianMechanism(np.eye(2), np.eye(2) / 199)

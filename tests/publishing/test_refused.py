@@ -1,11 +1,7 @@
-"""What a release refuses before anything is drawn: a second handle, tables of other records, weights left out."""
+"""What a release refuses before anything is drawn: tables of other records, weights left out."""
 
 from __future__ import annotations
 
-import copy
-import itertools
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +10,9 @@ import pytest
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.adaptive.chain import Chain
 
 W = dm.workloads
 PEOPLE = dm.Schema({"age": range(3), "sex": ["f", "m"], "region": ["n", "s", "w"]})
-COPIES: tuple[Callable[[Any], Any], ...] = (
-    copy.copy,
-    copy.deepcopy,
-    pickle.dumps,
-    lambda given: pickle.dumps(given, protocol=0),  # the oldest
-    lambda given: copy.deepcopy([given]),
-)
-
-
-@pytest.fixture(scope="module")
-def on_cells() -> Chain:
-    rows = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 100 * np.eye(2))
-    return fast.chain([rows, dm.LinearGaussianMechanism(np.eye(4), 100 * np.eye(4))])
-
-
-@pytest.fixture(scope="module")
-def on_tables() -> Chain:
-    by = [W.marginals(PEOPLE, sets=[("age", other)]) for other in ("sex", "region")]
-    return fast.chain([fast.solve(dm.FitnessForUse(each, 9.0)).mechanism for each in by])
-
-
-def test_nothing_that_draws_is_copied(on_cells: Chain, on_tables: Chain) -> None:
-    """What is simulated, what is drawn, and what draws it: before the first stage and after it."""
-    pytest.importorskip("opendp")
-
-    def refuses(*given: Any) -> None:
-        for each, copied in itertools.product(given, COPIES):
-            with pytest.raises(dm.errors.InputTypeError, match=f"{type(each).__name__} must not be copied"):
-                copied(each)
-
-    simulated = dm.AdaptiveRelease(on_cells, [5, 3, 4, 2], rng=0)
-    refuses(simulated)
-    simulated.advance()
-    refuses(simulated)
-    assert simulated.choose(1).values.shape == (4,)
-    counts = dm.records.count([[0, 0, 1], [2, 1, 1]], W.marginals([3, 2, 3], ways=3))
-    for chain, data in ((on_cells, [5, 3, 4, 2]), (on_tables, counts)):
-        release = dm.release_chain(chain, data)
-        release.advance()
-        refuses(release, release._drawn)
-        release.choose(0)
 
 
 def tables(*given: tuple[tuple[int, ...], Any]) -> dict[Any, Any]:
@@ -93,16 +47,6 @@ def test_tables_that_no_records_have_are_refused(geometry: str, monkeypatch: pyt
     for given, words in CONTRADICTIONS:
         with pytest.raises(dm.errors.InvalidInputError, match=words):
             dm.release(mechanism, given)
-
-
-def test_chains_refuse_them_too(on_tables: Chain) -> None:
-    pytest.importorskip("opendp")
-    counts = dm.records.count([[0, 0, 1], [2, 1, 1]], W.marginals([3, 2, 3], ways=2))
-    assert dm.release_chain(on_tables, counts).advance()
-    with pytest.raises(
-        dm.errors.InvalidInputError, match=r"records\[\(0, 1\)\] and records\[\(0, 2\)\] .*differ on age"
-    ):
-        dm.release_chain(on_tables, {**counts, (0, 2): np.roll(counts[0, 2], 1, axis=0)})
 
 
 def test_many_tables_of_the_same_records_agree() -> None:

@@ -268,33 +268,3 @@ class TestRelease:
         factor = float(str(caught.value).rpartition("scaled(")[2].rstrip(")"))
         found = dm.release(mechanism.scaled(factor), np.ones(4), workload=dm.workloads.prefix(4), rho="1/7")
         assert Fraction(1, 7) >= found.rho > Fraction(1, 7) * Fraction(9999, 10000)
-
-
-class TestChains:
-    def chain(self) -> dm.Chain:
-        total = dm.LinearGaussianMechanism([[1, 1, 1, 1]], [[25]])
-        halves = dm.LinearGaussianMechanism([[1, 1, 0, 0], [0, 0, 1, 1]], 25 * np.eye(2))
-        cells = dm.LinearGaussianMechanism(np.eye(4), 25 * np.eye(4))
-        return fast.chain([total, halves, cells])
-
-    def test_every_branch_costs_at_most_what_is_promised(self) -> None:
-        pytest.importorskip("opendp")
-        chain, people = self.chain(), dm.Schema({"half": ["a", "b"], "cell": 2})
-        found = dm.release_chain(chain, [50, 3, 40, 2], domain=people, rho="1/50")
-        assert Fraction(chain.guarantee.rho) >= found.rho > Fraction(chain.guarantee.rho) * Fraction(9999, 10000)
-        assert found.advance().shape == (1,) and found.advance().shape == (2,)
-        assert found.choose(2).values.shape == (4,) and found.finished
-        for decision in (0, -2):
-            dm.release_chain(chain, [1, 2, 3, 4]).run(lambda stage, answers: np.array([decision]))  # noqa: B023
-
-    def test_refusals(self, tmp_path: Path) -> None:
-        chain: Any = self.chain()
-        for given, told in (
-            ({"rng": 0}, "takes no rng"),
-            ({"rho": "1/1000"}, "more than"),
-            ({"domain": dm.Domain({"a": 3})}, "4 cells"),
-        ):
-            with pytest.raises(dm.errors.DualmechError, match=told):
-                dm.release_chain(chain, np.ones(4), **given)
-        with pytest.raises(dm.errors.InputTypeError, match="no domain"):
-            dm.release_chain(chain, tmp_path / "records.csv")

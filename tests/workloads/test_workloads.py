@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,3 +270,34 @@ class TestNamesOfCells:
     def test_are_one_per_cell(self, names: str | list[str], error: type[Exception]) -> None:
         with pytest.raises(error, match="cell_names"):
             Workload(np.eye(2), cell_names=names)
+
+
+class TestSelectedRows:
+    """Some queries of a rule are kept by their numbers."""
+
+    RULES = (workloads.prefix(9), workloads.decayed_sums(9, 0.5), workloads.all_range(5), workloads.sines(6))
+
+    @pytest.mark.parametrize("rule", RULES, ids=repr)
+    def test_they_are_those_of_the_matrix(self, rule: dm.Workload, tmp_path: Path) -> None:
+        index, x = np.array([4, 0, 4, 2]), np.arange(1.0, rule.shape[1] + 1)
+        some, plain = rule.select(index), dm.Workload(rule.dense()[index])
+        np.testing.assert_allclose(some.apply(x), plain.apply(x), rtol=1e-12)
+        assert some.same_as(plain) and some.names == tuple(rule.names[j] for j in index)
+        assert some.groups == rule.groups[:4] and some.select([3, 1]).same_as(plain.select([3, 1]))
+        np.testing.assert_allclose(some.gram(), plain.gram())
+        again = pickle.loads(pickle.dumps(some))
+        assert again == some and again.names == some.names and rule.select([0, 1]) != some
+        dm.save(some, tmp_path / "some.npz")
+        kept = dm.load(tmp_path / "some.npz")
+        assert kept == some and kept.names == some.names
+        index[0] = 0
+        assert some.names[0] == rule.names[4]
+
+    def test_no_matrix_is_written(self) -> None:
+        cells = 2**20
+        odd = workloads.prefix(cells).select(np.arange(1, cells, 2))
+        assert odd.apply(np.ones(cells))[-1] == cells and "of prefixes" in repr(odd)
+        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
+            odd.dense()
+        with pytest.raises(dm.errors.InvalidInputError, match="one or more, got none"):
+            odd.select([])

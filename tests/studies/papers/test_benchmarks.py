@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dualmech.crosscheck.printing import TextTable
-from dualmech.studies.benchmarks import contest, growth, layers
+from dualmech.studies.benchmarks import commands, contest, growth, layers
 from dualmech.studies.benchmarks.contest import Contest
 
 
@@ -49,6 +49,18 @@ def test_growth_is_measured_and_laid_out() -> None:
     text = shown(growth.lay_out(found))
     assert text.count("too small to tell") == 2 * len(growth.CASES) and "running sums" in text
     assert {case.geometry for case in growth.CASES} == {"dense", "product", "blocks", "split", "stream"}
+
+
+def test_growth_of_what_solves_nothing() -> None:
+    text = shown(growth.action_report({"select": (64, 128), "neighbours": (4, 8), "ledger": (2, 4)}))
+    assert all(f"{name}: CPU time as the power" in text for name in growth.ACTIONS)
+
+
+def test_commands_are_measured_next_to_their_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "REPEATS", 1)
+    figures = commands.measure(commands.LIMIT)
+    assert figures["processor"] > 0 and figures["mebibytes"] > 10
+    assert all(name == commands.LIMIT or name.startswith("dualmech ") for name in commands.RUNS)
 
 
 def test_peers_that_are_not_installed_are_left_out_by_name() -> None:
