@@ -20,7 +20,7 @@ from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.protection import reachable
 from dualmech.publishing import derived
-from dualmech.publishing.asking import asked_of
+from dualmech.publishing.asking import asked_of, refuse_unsupported
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms, as_plan, table_name
 from dualmech.publishing.published import counts_nobody
@@ -108,6 +108,10 @@ class Specification:
         for key in ("attributes", "tables"):
             if key not in given:
                 raise InvalidInputError(f"a specification needs {key}")
+        if isinstance(given["tables"], Mapping):
+            raise InvalidInputError("tables must be a list of tables, each under [[tables]] in a file, got [tables]")
+        if isinstance(given["attributes"], list | tuple):
+            raise InvalidInputError("attributes must have names, as [attributes.age] in a file, got [[attributes]]")
         schema = Schema(given["attributes"], given.get("never", ()))
         level = validate.probability(level=given.get("level", accounting.LEVEL))
         rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
@@ -407,4 +411,5 @@ def _known(spec: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
                 f"dualmech.accounting.zcdp_rho(epsilon, delta) says the largest"
             )
         if key not in keys:
+            refuse_unsupported(what, str(key))
             raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")
