@@ -62,9 +62,12 @@ class Schema(Domain):
         column), and ``missing``, texts that stand for a missing value, which then has a cell of its own, the last; of a
         DataFrame, what is missing is the text ``""``. Where records hold codes, ``labels`` maps them to labels, several
         to one if that is wanted; ``rest`` names a cell for every other value, and ``ordered`` says that labels are in
-        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year.
-        ``clamp`` counts numbers and dates beyond the ends there, and ``worth`` is what a number in each bin adds to a
-        sum. ``groups`` maps the names of groupings to groups, and these to their values: every value is in one.
+        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year. Their
+        ``format`` is that of records, such as ``%d.%m.%Y``, and ``timezone`` the zone in which times that name theirs
+        have their day. Of numbers the ``step`` is that of a grid, such as 0.1, to which the numbers of records are
+        rounded; ``decimal = "."`` says that 1.000 is one. ``clamp`` counts numbers and dates beyond the ends there, and
+        ``worth`` is what a number in each bin adds to a sum. ``groups`` maps the names of groupings to groups, and
+        these to their values: every value is in one.
     never : sequence of mappings of names to values, optional
         Cells that cannot exist: values of some attributes, each a value, a range or a list of them, that no record has
         together. A record that has them is refused. On a matrix noise protects no such record; elsewhere it is as if

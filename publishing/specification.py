@@ -105,13 +105,7 @@ class Specification:
         validate.mapping("attributes, tables and what is asked of them", given=given)
         given = validate.composed_within("a specification", given)
         _known(given, KEYS, "a specification")
-        for key in ("attributes", "tables"):
-            if key not in given:
-                raise InvalidInputError(f"a specification needs {key}")
-        if isinstance(given["tables"], Mapping):
-            raise InvalidInputError("tables must be a list of tables, each under [[tables]] in a file, got [tables]")
-        if isinstance(given["attributes"], list | tuple):
-            raise InvalidInputError("attributes must have names, as [attributes.age] in a file, got [[attributes]]")
+        _require_parts(given)
         schema = Schema(given["attributes"], given.get("never", ()))
         level = validate.probability(level=given.get("level", accounting.LEVEL))
         rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
@@ -284,6 +278,16 @@ class Specification:
                 "caps, cost, neighbours), or dualmech solve"
             )
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
+
+
+def _require_parts(spec: Mapping[str, Any]) -> None:
+    for key in ("attributes", "tables"):
+        if key not in spec:
+            raise InvalidInputError(f"a specification needs {key}")
+    if isinstance(spec["tables"], Mapping):
+        raise InvalidInputError("tables must be a list of tables, each under [[tables]] in a file, got [tables]")
+    if isinstance(spec["attributes"], list | tuple):
+        raise InvalidInputError("attributes must have names, as [attributes.age] in a file, got [[attributes]]")
 
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
