@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.errors import InvalidInputError, did_you_mean
-from dualmech.validate import composed, rational
+from dualmech.validate import composed
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
 
@@ -322,7 +322,9 @@ class Labelled(Attribute):
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
         plain = as_label(text)
-        code = self._codes.get(plain, self._numbers.get(_plain(text)))  # a frame of numbers holds 1 as 1.0, 0.50 as 0.5
+        code = self._codes.get(plain)
+        if code is None:
+            code = self._numbers.get(_plain(text))  # a frame of numbers holds 1 as 1.0, and 0.50 as 0.5
         return self.values if code is None and self.rest and plain else code
 
     def _hint(self, text: str) -> str:
@@ -366,8 +368,8 @@ class Numbers(Attribute):
 
     named: ClassVar[bool] = True
 
-    first: Fraction = Fraction(0)
-    step: Fraction | None = None  # None: whole numbers, and no others
+    first: Decimal | int = 0
+    step: Decimal | None = None  # None: whole numbers, and no others
     clamp: bool = False  # whether numbers beyond either end count as the end
     has_points: bool = False  # whether 1.000 is surely one, and not a thousand
 
@@ -376,21 +378,21 @@ class Numbers(Attribute):
         return "a whole number" if self.step is None else "a number"
 
     @property
-    def last(self) -> Fraction:
+    def last(self) -> Decimal | int:
         return self.first + (self.values - 1) * (self.step or 1)
 
     @property
     def worth(self) -> npt.NDArray[np.float64]:
-        step = self.step or Fraction(1)
-        common = math.lcm(self.first.denominator, step.denominator)
+        first, step = Fraction(self.first), Fraction(self.step or 1)
+        common = math.lcm(first.denominator, step.denominator)
         values = np.arange(self.size)
-        return np.where(values < self.values, int(self.first * common) + int(step * common) * values, 0) / common
+        return np.where(values < self.values, int(first * common) + int(step * common) * values, 0) / common
 
     @property
     def breaks(self) -> tuple[float, ...]:
         if self.step is None:
             return ()
-        middles = (self.first + (code - Fraction(1, 2)) * self.step for code in range(1, self.values))
+        middles = (self.first + self.step * (2 * code - 1) / 2 for code in range(1, self.values))
         return (float(self.first), *map(float, middles), float(self.last))
 
     @property
@@ -402,15 +404,18 @@ class Numbers(Attribute):
         if number is None or (self.step is None and (not number.is_integer() or self._may_be_thousands(text))):
             return None
         try:
-            exact = Fraction(number) if self.step is None else rational(text.strip())
-        except ValueError:  # an exponent of four digits or more
+            exact = int(number) if self.step is None else Decimal(text.strip())
+            if not self.first <= exact <= self.last and not clamp:
+                return None
+            inside = min(max(exact, self.first), self.last)
+            if self.step is None:
+                return int(inside - self.first)
+            return int(EXACT.divide_int(EXACT.add(EXACT.subtract(inside, self.first), self.step / 2), self.step))
+        except ArithmeticError:  # a number of thousands of digits
             return None
-        if not self.first <= exact <= self.last and not clamp:
-            return None
-        return math.floor((min(max(exact, self.first), self.last) - self.first) / (self.step or 1) + Fraction(1, 2))
 
     def _may_be_thousands(self, text: str) -> bool:
-        return not self.has_points and THOUSANDS.fullmatch(text.strip()) is not None
+        return "." in text and not self.has_points and THOUSANDS.fullmatch(text.strip()) is not None
 
     def _hint(self, text: str) -> str:
         if self.step is not None:
@@ -424,7 +429,7 @@ class Numbers(Attribute):
         return number_hint(text)
 
     def _label(self, code: int) -> str:
-        return str(int(self.first) + code) if self.step is None else decimal_text(self.first + code * self.step)
+        return decimal_text(self.first + code * (self.step or 1))
 
     def _spec(self) -> dict[str, object]:
         ends: dict[str, object] = {"from": _plain_number(self.first), "to": _plain_number(self.last)}
@@ -577,13 +582,17 @@ def number_hint(text: str) -> str:
     return f"; write {plain} alone" if plain != text else ""
 
 
-def decimal_text(number: Fraction) -> str:
+EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation])
+"""Arithmetic that raises an error rather than rounds; the quotient of two doubles has fewer digits."""
+
+
+def decimal_text(number: Decimal | int) -> str:
     """Return a number of finitely many decimals with all of them."""
-    return format(Decimal(number.numerator) / number.denominator, "f")
+    return _plain(format(number, "f")) if isinstance(number, Decimal) else str(number)
 
 
-def _plain_number(number: Fraction) -> int | float:
-    return int(number) if number.denominator == 1 else float(number)
+def _plain_number(number: Decimal | int) -> int | float:
+    return int(number) if number == int(number) else float(number)
 
 
 def read_number(text: str) -> float | None:

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from decimal import Decimal
 from os import PathLike
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -18,6 +18,7 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.asking import asked_of
 from dualmech.publishing.attributes import (
+    EXACT,
     LISTED_VALUES,
     MISSING,
     WORDS,
@@ -399,19 +400,21 @@ def _check_format(attribute: Dated) -> None:
 
 def _numbers(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
     clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    first: Decimal | int
+    last: Decimal | int
+    step = None
     if "step" not in options:
-        first, last = (Fraction(_whole(f"{key} of {name!r}", options[key])) for key in ("from", "to"))
-        step = None
+        first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
     else:
         first, last, step = (_decimal(f"{key} of {name!r}", options[key]) for key in ("from", "to", "step"))
-        if step <= 0 or ((last - first) / step).denominator > 1:
+        if step <= 0 or EXACT.remainder(EXACT.subtract(last, first), step) != 0:
             raise InvalidInputError(
                 f"step of {name!r} must be positive, and to must be from plus a whole number of steps, got from "
                 f"{options['from']} to {options['to']} by {options['step']}"
             )
     if last < first:
         raise InvalidInputError(f"to of {name!r} must be at least {decimal_text(first)}, got {decimal_text(last)}")
-    size = int((last - first) / (step or 1)) + 1 + bool(missing)
+    size = int(EXACT.divide_int(EXACT.subtract(last, first), step or 1)) + 1 + bool(missing)
     return Numbers(
         name, size, missing=missing, first=first, step=step, clamp=clamp, has_points=_has_points(name, options)
     )
@@ -421,11 +424,11 @@ def _has_points(name: str, options: Mapping[str, object]) -> bool:
     return "decimal" in options and validate.choice((".",), **{f"decimal of {name!r}": options["decimal"]}) == "."
 
 
-def _decimal(what: str, value: object) -> Fraction:
+def _decimal(what: str, value: object) -> Decimal:
     """Return a number as its digits spell it, so that 0.1 is a tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputTypeError(f"{what} must be a number, got {value!r}")
-    return validate.rational(repr(float(validate.finite(0, **{what: value}))))
+    return Decimal(repr(float(validate.finite(0, **{what: value}))))
 
 
 def _binned(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
