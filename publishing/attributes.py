@@ -46,7 +46,6 @@ class Attribute:
     """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
 
     named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
-    by_day: ClassVar[bool] = False  # whether of a time the day alone counts
     any_value: ClassVar[str] = ""  # what a record must hold where values beyond the ends count there
 
     name: str

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
@@ -50,7 +50,6 @@ class Dated(Attribute):
     """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
 
     named: ClassVar[bool] = True
-    by_day: ClassVar[bool] = True
 
     first: datetime.date = datetime.date.min
     last: datetime.date = datetime.date.min
@@ -105,8 +104,9 @@ class Dated(Attribute):
             groupings["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
         return groupings
 
-    def _day(self, text: str) -> datetime.date | None:
+    def _day(self, text: str, form: str | None = None) -> datetime.date | None:
         """Return the day of a text, or a day of its month, quarter or year where those are the step."""
+        form = self.format if form is None else form
         plain, is_coarse = text.strip(), STEPS.index(self.step) >= STEPS.index(MONTH)
         quarterly, monthly = QUARTERLY.fullmatch(plain), YEAR_MONTH.fullmatch(plain)
         if quarterly and self.step == QUARTER:
@@ -116,29 +116,20 @@ class Dated(Attribute):
         try:
             if monthly and is_coarse:
                 return self._within(int(monthly[1]), int(monthly[2]))
-            time = self._time(plain)
+            time = _time(plain, form)
         except (ValueError, OverflowError):
             return None
         if time is None or (time.tzinfo is not None and not self.timezone):
             return None
-        has_no_day = is_coarse and self.format not in ("", EXCEL) and not {"%d", "%j"} & {*CODE.findall(self.format)}
+        has_no_day = is_coarse and form not in ("", EXCEL) and not {"%d", "%j"} & {*CODE.findall(form)}
         day = (time if time.tzinfo is None else time.astimezone(ZoneInfo(self.timezone))).date()
         return self._within(day.year, day.month) if has_no_day and not DATE.fullmatch(plain) else day
-
-    def _time(self, text: str) -> datetime.datetime | None:
-        """Return the time of a text by ISO or by the format; raises ValueError or OverflowError for no time."""
-        if DATE.fullmatch(text):
-            return datetime.datetime.fromisoformat(text)
-        if self.format == EXCEL:
-            days = read_number(text)
-            return None if days is None or days < 61 else EXCEL_DAY + datetime.timedelta(days=days)
-        return datetime.datetime.strptime(text, self.format) if self.format else None
 
     def _hint(self, text: str) -> str:
         if self._day(text) is not None:
             return ""  # a day beyond the ends
         with contextlib.suppress(ValueError, OverflowError):
-            time = self._time(text)
+            time = _time(text, self.format)
             if time is not None and time.tzinfo is not None:
                 return '; the option timezone = "America/Chicago" says in which time zone its day is counted'
         if DATE.fullmatch(text[:10]):
@@ -146,7 +137,7 @@ class Dated(Attribute):
         readings = {}
         for form in (*FORMATS, EXCEL):
             with contextlib.suppress(ValueError, OverflowError):
-                day = replace(self, format=form)._day(text)
+                day = self._day(text, form)
                 if day is not None:
                     readings[form] = day
         near = {form: day for form, day in readings.items() if self.first <= day <= self.last} or readings
@@ -188,6 +179,16 @@ class Dated(Attribute):
         spec: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
         options = {"clamp": self.clamp, "format": self.format, "timezone": self.timezone}
         return spec | {key: value for key, value in options.items() if value}
+
+
+def _time(text: str, form: str) -> datetime.datetime | None:
+    """Return the time of a text by ISO or by a format; raises ValueError or OverflowError for no time."""
+    if DATE.fullmatch(text):
+        return datetime.datetime.fromisoformat(text)
+    if form == EXCEL:
+        days = read_number(text)
+        return None if days is None or days < 61 else EXCEL_DAY + datetime.timedelta(days=days)
+    return datetime.datetime.strptime(text, form) if form else None
 
 
 def _period(day: datetime.date, step: str) -> str:

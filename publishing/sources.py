@@ -31,6 +31,7 @@ from dualmech.errors import (
 )
 from dualmech.files import csv
 from dualmech.publishing.attributes import Attribute
+from dualmech.publishing.dates import Dated
 from dualmech.publishing.persons import require_exact_ids
 from dualmech.workloads.base import column_names
 
@@ -273,8 +274,9 @@ def _of_files(paths: Sequence[Path], ending: str) -> Engine:
     with files.errors_naming(paths[0]):
         try:
             if ending == PARQUET:
-                relation = connection.sql(_parquet(texts))
-                columns = {path: connection.sql(_parquet([str(path)])).columns for path in paths}
+                keys = {tuple(part.partition("=")[0] for part in path.parts if "=" in part) for path in paths}
+                relation = connection.sql(_parquet(texts, in_folders=len(keys) == 1))
+                columns = {path: connection.sql(_parquet([str(path)], len(keys) == 1)).columns for path in paths}
             else:
                 from pyarrow import dataset
 
@@ -287,10 +289,10 @@ def _of_files(paths: Sequence[Path], ending: str) -> Engine:
     return Engine(nw.from_native(relation), where, connection, columns)
 
 
-def _parquet(paths: Sequence[str]) -> str:
-    """Return the query of all rows of files, and of columns that names of folders hold: of month=01 the text 01."""
+def _parquet(paths: Sequence[str], in_folders: bool) -> str:
+    """Return the query of all rows of files, perhaps with the columns that folders name: of month=01 the text 01."""
     shown = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    options = "union_by_name = true, hive_partitioning = true, hive_types_autocast = false"
+    options = f"union_by_name = true, hive_partitioning = {in_folders}, hive_types_autocast = false"
     return f"select * from read_parquet([{shown}], {options})"
 
 
@@ -402,9 +404,12 @@ class Engine:
             )
         if type_name in ("Categorical", "Enum", "Unknown"):
             return column.cast(nw.String)
-        if attribute is not None and attribute.by_day and type_name == "Datetime":
-            # Engines differ in zones, and some take the machine's: the day of such a time is found where codes are.
-            return column.dt.date() if kind.time_zone is None else column.dt.truncate("1m")
+        if isinstance(attribute, Dated) and type_name == "Datetime":
+            if kind.time_zone is None:
+                return column.dt.date()
+            # Engines differ in zones, and some take the machine's: the day is found where codes are. Until 1972 some
+            # zones were off by seconds.
+            return column if attribute.first.year < 1973 else column.dt.truncate("1m")
         is_plain = kind.is_numeric() and type_name not in WIDE and not (kind.is_integer() and self.engine == "dask")
         if attribute is None or not attribute.breaks or not is_plain:
             return column
