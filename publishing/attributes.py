@@ -81,11 +81,6 @@ class Attribute:
         return np.where(values < self.values, values, 0).astype(np.float64)
 
     @property
-    def breaks(self) -> tuple[float, ...]:
-        """Numbers between which all numbers have the same code; none if no numbers are read in classes."""
-        return ()
-
-    @property
     def demand(self) -> str:
         """What a value of a record must be, for messages."""
         return self.any_value if getattr(self, "clamp", False) else self.named_demand
@@ -388,13 +383,6 @@ class Numbers(Attribute):
         return np.where(values < self.values, int(first * common) + int(step * common) * values, 0) / common
 
     @property
-    def breaks(self) -> tuple[float, ...]:
-        if self.step is None:
-            return ()
-        middles = (self.first + self.step * (2 * code - 1) / 2 for code in range(1, self.values))
-        return (float(self.first), *map(float, middles), float(self.last))
-
-    @property
     def named_demand(self) -> str:
         return f"{self.any_value} from {decimal_text(self.first)} to {decimal_text(self.last)}"
 
@@ -447,10 +435,6 @@ class Binned(Attribute):
     edges: tuple[float, ...] = ()
     clamp: bool = False
     counts_for: tuple[float, ...] = ()  # what a number in each bin adds to a sum
-
-    @property
-    def breaks(self) -> tuple[float, ...]:
-        return self.edges
 
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:

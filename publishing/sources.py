@@ -30,7 +30,7 @@ from dualmech.errors import (
     first_line,
 )
 from dualmech.files import csv
-from dualmech.publishing.attributes import Attribute
+from dualmech.publishing.attributes import Attribute, Binned, Numbers
 from dualmech.publishing.dates import Dated
 from dualmech.publishing.persons import require_exact_ids
 from dualmech.workloads.base import column_names
@@ -411,15 +411,31 @@ class Engine:
             # zones were off by seconds.
             return column if attribute.first.year < 1973 else column.dt.truncate("1m")
         is_plain = kind.is_numeric() and type_name not in WIDE and not (kind.is_integer() and self.engine == "dask")
-        if attribute is None or not attribute.breaks or not is_plain:
-            return column
-        return _binned(attribute, kind.is_integer(), column)
+        if is_plain and isinstance(attribute, Binned):
+            return _binned(attribute, kind.is_integer(), column)
+        if is_plain and isinstance(attribute, Numbers) and attribute.step is not None and not kind.is_integer():
+            return _on_grid(attribute, float(attribute.step), column)
+        return column
 
 
-def _binned(attribute: Attribute, is_integer: bool, column: Any) -> Any:
-    """Return a column in which the numbers strictly between two breaks are replaced by the smallest of them.
+def _on_grid(attribute: Numbers, step: float, column: Any) -> Any:
+    """Return a column in which the numbers well inside a cell of a grid are replaced by the number of the cell."""
+    import narwhals as nw
 
-    Breaks, numbers beyond them and missing values stay: where these count is decided as for every other source.
+    first, last = float(attribute.first), float(attribute.last)
+    missing = [csv.number(text) for text in attribute.missing]
+    if max(abs(first), abs(last)) > 2**40 * step or any(number is not None for number in missing):
+        return column
+    column = column.cast(nw.Float64)
+    nearest = (((column - first) / step).round() * step + first).clip(first, last)
+    is_inside = (column >= first) & (column <= last) & ((column - nearest).abs() < 0.499 * step)
+    return nw.when(is_inside).then(nearest).otherwise(column)
+
+
+def _binned(attribute: Binned, is_integer: bool, column: Any) -> Any:
+    """Return a column in which the numbers strictly inside each bin are replaced by the smallest of them.
+
+    Edges, numbers beyond them and missing values stay: where these count is decided as for every other source.
     """
     import narwhals as nw
 
@@ -427,7 +443,7 @@ def _binned(attribute: Attribute, is_integer: bool, column: Any) -> Any:
         return column
     column = column.cast(nw.Int64 if is_integer else nw.Float64)
     expression, missing = column, [csv.number(text) for text in attribute.missing]
-    for left, right in itertools.pairwise(attribute.breaks):
+    for left, right in itertools.pairwise(attribute.edges):
         if is_integer:
             first, last = max(math.floor(left) + 1, -(2**63)), min(math.ceil(right) - 1, 2**63 - 1)
         else:
