@@ -149,10 +149,10 @@ def waste(
 
     A workload in place of the mechanism, with `rho`, means a practice: each table gets a share of ρ, and independent
     noise on its own entries. The published answers are consistent, by least squares on all tables, or, `as_drawn`, have
-    each table's own noise.
+    each table's own noise. Tables that no neighbour changes are exact, and get no share.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of Gaussian noise, no workload, other cells, queries
     that are not answered or are released exactly, a mechanism that answers queries only written out and is too large,
-    shares that name no table, a table that no neighbour changes.
+    shares that name no table, tables none of which neighbours change.
 
     Parameters
     ----------
