@@ -80,7 +80,7 @@ class Dated(Attribute):
         return f"a date from {self.first} to {self.last}, as in {self.written(self.first)}"
 
     def written(self, day: datetime.date) -> str:
-        """Return a day as the format has it."""
+        """Return a day as records write it."""
         if self.format == EXCEL:
             return str((day - EXCEL_DAY.date()).days)
         midnight = datetime.datetime.combine(day, datetime.time(), ZoneInfo(self.timezone or "UTC"))
@@ -134,12 +134,7 @@ class Dated(Attribute):
                 return '; the option timezone = "America/Chicago" says in which time zone its day is counted'
         if DATE.fullmatch(text[:10]):
             return "" if len(text) == 10 else "; after a date there may only be a time, as in 2024-01-05 06:30:00"
-        readings = {}
-        for form in (*FORMATS, EXCEL):
-            with contextlib.suppress(ValueError, OverflowError):
-                day = self._day(text, form)
-                if day is not None:
-                    readings[form] = day
+        readings = {form: day for form in (*FORMATS, EXCEL) if (day := self._day(text, form)) is not None}
         near = {form: day for form, day in readings.items() if self.first <= day <= self.last} or readings
         shown = ", ".join(f'format = "{form}" reads it as {day}' for form, day in near.items())
         return f"; the option {shown}" if shown else ""

@@ -388,9 +388,11 @@ def _check_timezone(name: str, zone: str) -> None:
 def _check_format(attribute: Dated) -> None:
     """Refuse a format that is read in the language or zone of a machine, or does not read the days that it writes."""
     form, days = attribute.format, (attribute.first, attribute.last, datetime.date(2001, 2, 3))
-    unknown = [] if form == EXCEL else [code for code in CODE.findall(form) if code not in CODES]
+    codes = CODE.findall(form)
+    unknown = [] if form == EXCEL else [code for code in codes if code not in CODES]
+    has_year = form == EXCEL or not {"%Y", "%y"}.isdisjoint(codes)
     wide = replace(attribute, first=min(days), last=max(days))
-    if unknown or not form or any(wide.code(wide.written(day)) != wide.place(day) for day in days):
+    if unknown or not has_year or any(wide.code(wide.written(day)) != wide.place(day) for day in days):
         why = f"has {unknown[0]}" if unknown else "does not say which day, month and year a date is"
         raise InvalidInputError(
             f'format of {attribute.name!r} must be codes for dates, such as "%d.%m.%Y" or "%m/%d/%Y", or "excel" for '
@@ -405,16 +407,19 @@ def _numbers(name: str, options: Mapping[str, object], missing: tuple[str, ...])
     step = None
     if "step" not in options:
         first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+        steps = last - first
     else:
         first, last, step = (_decimal(f"{key} of {name!r}", options[key]) for key in ("from", "to", "step"))
-        if step <= 0 or EXACT.remainder(EXACT.subtract(last, first), step) != 0:
+        width = EXACT.subtract(last, first)
+        if step <= 0 or EXACT.remainder(width, step) != 0:
             raise InvalidInputError(
                 f"step of {name!r} must be positive, and to must be from plus a whole number of steps, got from "
                 f"{options['from']} to {options['to']} by {options['step']}"
             )
+        steps = int(EXACT.divide_int(width, step))
     if last < first:
         raise InvalidInputError(f"to of {name!r} must be at least {decimal_text(first)}, got {decimal_text(last)}")
-    size = int(EXACT.divide_int(EXACT.subtract(last, first), step or 1)) + 1 + bool(missing)
+    size = steps + 1 + bool(missing)
     return Numbers(
         name, size, missing=missing, first=first, step=step, clamp=clamp, has_points=_has_points(name, options)
     )
