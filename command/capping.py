@@ -155,7 +155,8 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
         wasted = waste(queries, rho=request.rho, shares=shares, as_drawn=as_drawn, neighbours=rule, callback=line)
         better = wasted.answer
         if isinstance(stated, Specification):
-            kept = stated.changed(neighbours=None if rule is None else str(rule), targets=wasted.variances)
+            targets = {**wasted.variances, **dict.fromkeys(stated.exact, 0.0)}
+            kept = stated.changed(neighbours=None if rule is None else str(rule), targets=targets)
             better = kept.planned(better)
         if output is not None:
             line.say("writing")

@@ -35,6 +35,8 @@ ROUNDING = 1e-9
 """Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is
 widened by it, and targets within a table that differ by less are one."""
 
+EXACT = 1e-6  # variance of tables that are published exactly, relative to the largest of the others
+
 QUERY_BY_QUERY = 1024  # most cells on which queries of a table are matched one by one
 
 
@@ -147,10 +149,10 @@ def waste(
 
     A workload in place of the mechanism, with `rho`, means a practice: each table gets a share of ρ, and independent
     noise on its own entries. The published answers are consistent, by least squares on all tables, or, `as_drawn`, have
-    each table's own noise.
+    each table's own noise. Tables that no neighbour changes are exact, and get no share.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of Gaussian noise, no workload, other cells, queries
     that are not answered or are released exactly, a mechanism that answers queries only written out and is too large,
-    shares that name no table, a table that no neighbour changes.
+    shares that name no table, tables none of which neighbours change.
 
     Parameters
     ----------
@@ -227,24 +229,26 @@ def _of_practice(
             f"workload must have at most {MAX_ORDERED} queries in order: independent noise on each is made consistent "
             f"on a matrix, got {workload.shape[0]}"
         )
-    parts = _shares(shares, [*tables])
-    variances = {}
-    for name, table in tables.items():
-        cost = _cost_alone(table, relation)
-        if not cost > 0:
-            raise InvalidInputError(f"workload must leave out {name!r}: no neighbour changes it, and it needs no noise")
-        variances[name] = cost / (2 * float(rho) * parts[name])
+    costs = {name: _cost_alone(table, relation) for name, table in tables.items()}
+    noisy = [name for name, cost in costs.items() if cost > 0]
+    if not noisy:
+        raise InvalidInputError("workload must have a table that neighbours change: all of these need no noise")
+    parts = _shares(shares, noisy)
+    variances = {name: costs[name] / (2 * float(rho) * parts[name]) for name in noisy}
+    # Tables that no neighbour changes cost nothing at any variance: they are exact, nearly, where all are consistent.
+    variances = {name: variances.get(name, EXACT * max(variances.values())) for name in tables}
     problem = FitnessForUse(workload, variances, neighbours=relation)
     drawn = _drawn(problem, workload, variances, relation)
     split = "An equal split" if shares is None else "This split"
     kind = ", as drawn," if as_drawn else ", made consistent,"
-    description = f"{split} of rho = {rho} over {counted(len(tables), 'table')}{kind}"
+    description = f"{split} of rho = {rho} over {counted(len(noisy), 'table')}{kind}"
     if not as_drawn:
         result = waste(drawn, workload, tol, callback=callback)
         variances = {name: float(np.max(drawn.as_targets(table))) for name, table in tables.items()}
     else:
         result = Waste(mechanism=drawn, answer=_solved(problem, tol, callback), by_table=False)
-    return replace(result, practice=description, spent=2 * float(rho), variances=variances)
+    rounding = result.rounding + (EXACT if len(noisy) < len(tables) else 0.0)
+    return replace(result, practice=description, spent=2 * float(rho), variances=variances, rounding=rounding)
 
 
 def _tables(workload: Workload) -> dict[str, Workload]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -19,6 +20,15 @@ IN_ORDER: dict[str, Callable[[int], Workload]] = {
     RANGES: lambda size: workloads.all_range(size),
 }
 """What has as much noise as there are values, which are no more than this."""
+
+SUM_LIMIT = "(sum|total|amount).*(most|max|limit|clip|cap)|(most|max|limit|clip|cap).*(sum|total|amount)"
+NOT_SUPPORTED = {
+    "distinct|unique": "counts of distinct persons in a cell are not supported: keep one row for each person and cell, "
+    "frame.unique(['person', 'cell']) in polars; records.person and records.at_most bound the cells of a person",
+    SUM_LIMIT: "a limit on a person's whole sum is not supported: make one row of each person, with a clipped sum, "
+    "frame.group_by('person').agg(polars.col('x').sum().clip(0, 20)) in polars",
+}
+"""What is asked for and is no feature, by what it may be called: what to do before (``docs/release.md``)."""
 
 Row = tuple[str, Array]
 """The name of a query on an attribute, and the query (size,)."""
@@ -52,6 +62,8 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
         if ask in IN_ORDER and alone and attribute.size == attribute.values > MOST:
             _require_order(attribute, ask)
             return IN_ORDER[ask](attribute.size)
+        if ask not in attribute.groupings:
+            refuse_unsupported(what, ask)
         rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: ask}))]
     elif isinstance(ask, Mapping):
         rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in ask.items()]
@@ -63,6 +75,13 @@ def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload
         return Workload(np.array([row for _, row in rows]))
     distinct = _distinct(attribute, rows)
     return Workload(np.array([*distinct.values()]), [*distinct])
+
+
+def refuse_unsupported(what: str, word: str) -> None:
+    """Raise `InvalidInputError` for a word or key by which a user asks for what is no feature, and say what to do."""
+    for called, advice in NOT_SUPPORTED.items():
+        if re.search(called, word.casefold()):
+            raise InvalidInputError(f"{what} has {word!r}, but {advice}")
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:

@@ -1,21 +1,21 @@
-"""What an attribute's values are: labels, whole numbers, dates, bins, codes; how records hold and tables show them."""
+"""What an attribute's values are: labels, numbers, bins, codes; how records hold and tables show them."""
 
 from __future__ import annotations
 
 import bisect
-import datetime
 import math
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualmech.errors import InvalidInputError
+from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.validate import composed
 
 LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
@@ -24,7 +24,10 @@ SHOWN_VALUES = 8  # labels that a message lists
 
 MISSING = "missing"  # the name of a missing value in tables
 
-ABSENT = ("", "na", "n/a", "nan", "null", "none", ".", "?", "-")
+ABSENT = (
+    *("", "na", "n/a", "nan", "null", "none", ".", "?", "-"),
+    *("#n/a", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),  # errors of spreadsheets
+)
 """Texts that often stand for a missing value, in small letters."""
 
 LISTED_VALUES = 3  # labels that the name of a query lists
@@ -43,7 +46,6 @@ class Attribute:
     """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
 
     named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
-    by_day: ClassVar[bool] = False  # whether of a time the day alone counts
     any_value: ClassVar[str] = ""  # what a record must hold where values beyond the ends count there
 
     name: str
@@ -93,7 +95,7 @@ class Attribute:
         return self._known_code(text, getattr(self, "clamp", False))
 
     def _known_code(self, text: str, clamp: bool) -> int | None:
-        if self.missing and not {as_label(text), _whole(text)}.isdisjoint(self.missing):
+        if self.missing and not {as_label(text), _plain(text)}.isdisjoint(self.missing):
             return self.size - 1
         return self._code(text, clamp)
 
@@ -209,8 +211,13 @@ class Attribute:
         return self._spec() | {key: value for key, value in common.items() if value}
 
     def refused(self, value: object) -> str:
-        """Say that a record's value is not allowed; of one that is missing, how the schema allows it."""
-        return self._refused(value, self.demand)
+        """Say that a record's value is not allowed, and what to change in the records or in the schema."""
+        message = self._refused(value, self.demand)
+        return message if "; the option " in message else message + self._hint(str(value).strip())
+
+    def _hint(self, text: str) -> str:
+        """Say how a refused value of a record can be read, the end of a message; empty if that is unknown."""
+        return number_hint(text)
 
     def _refused(self, value: object, demand: str) -> str:
         shown, hint = reprlib.repr(value).removesuffix(".0"), ""
@@ -223,7 +230,7 @@ class Attribute:
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
         """Return the code of a value that is there; of one beyond the ends that of an end, with `clamp`."""
-        number = _number(text)
+        number = read_number(text)
         if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, LARGEST_CODE)):
             return None
         return int(number)
@@ -264,11 +271,13 @@ class Labelled(Attribute):
     rest: str = ""  # what all other values are called together, which have the code after the labels
     in_order: bool = False
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _numbers: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         codes = {label: code for code, label in enumerate(self.labels)}
-        held = {text: codes[label] for text, label in self.texts}
-        object.__setattr__(self, "_codes", held or codes)
+        codes = {text: codes[label] for text, label in self.texts} or codes
+        object.__setattr__(self, "_codes", codes)
+        object.__setattr__(self, "_numbers", {_plain(text): code for text, code in reversed(codes.items())})
 
     @property
     def values(self) -> int:
@@ -309,8 +318,18 @@ class Labelled(Attribute):
         plain = as_label(text)
         code = self._codes.get(plain)
         if code is None:
-            code = self._codes.get(_whole(text))  # 1.0 is what a frame makes of the label 1 next to a missing value
+            code = self._numbers.get(_plain(text))  # a frame of numbers holds 1 as 1.0, and 0.50 as 0.5
         return self.values if code is None and self.rest and plain else code
+
+    def _hint(self, text: str) -> str:
+        folded = {label.casefold(): label for label in self._codes}
+        near = folded.get(text.casefold())
+        if near is None:
+            return did_you_mean(text, self._codes) or '; the option rest = "other" counts all other values in one cell'
+        label = self.labels[self._codes[near]]
+        return (
+            f'; write {near!r}, or map both to one label: labels = {{ "{near}" = "{label}", "{text}" = "{label}", … }}'
+        )
 
     def _ends(self, text: str) -> tuple[int, int] | None:
         code = self.named_code(text)
@@ -335,41 +354,75 @@ class Labelled(Attribute):
 
 
 @dataclass(frozen=True, slots=True)
-class WholeNumbers(Attribute):
-    """An attribute of whole numbers, one cell each, such as years of age."""
+class Numbers(Attribute):
+    """An attribute of numbers with a cell each: whole ones, such as years of age, or those of a grid.
+
+    With a step the numbers of records are rounded to the nearest of the grid, from the middle of two to the upper one.
+    """
 
     named: ClassVar[bool] = True
-    any_value: ClassVar[str] = "a whole number"
 
-    first: int = 0
+    first: Decimal | int = 0
+    step: Decimal | None = None  # None: whole numbers, and no others
     clamp: bool = False  # whether numbers beyond either end count as the end
+    has_points: bool = False  # whether 1.000 is surely one, and not a thousand
 
     @property
-    def last(self) -> int:
-        return self.first + self.values - 1
+    def any_value(self) -> str:  # type: ignore[override]
+        return "a whole number" if self.step is None else "a number"
+
+    @property
+    def last(self) -> Decimal | int:
+        return self.first + (self.values - 1) * (self.step or 1)
 
     @property
     def worth(self) -> npt.NDArray[np.float64]:
+        first, step = Fraction(self.first), Fraction(self.step or 1)
+        common = math.lcm(first.denominator, step.denominator)
         values = np.arange(self.size)
-        return np.where(values < self.values, self.first + values, 0).astype(np.float64)
+        return np.where(values < self.values, int(first * common) + int(step * common) * values, 0) / common
 
     @property
     def named_demand(self) -> str:
-        return f"a whole number from {self.first} to {self.last}"
+        return f"{self.any_value} from {decimal_text(self.first)} to {decimal_text(self.last)}"
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
-        number = _number(text)
-        if number is None or not number.is_integer():
+        number = read_number(text)
+        if number is None or (self.step is None and (not number.is_integer() or self._may_be_thousands(text))):
             return None
-        if not self.first <= number <= self.last and not clamp:
+        try:
+            exact = int(number) if self.step is None else Decimal(text.strip())
+            if not self.first <= exact <= self.last and not clamp:
+                return None
+            inside = min(max(exact, self.first), self.last)
+            if self.step is None:
+                return int(inside - self.first)
+            return int(EXACT.divide_int(EXACT.add(EXACT.subtract(inside, self.first), self.step / 2), self.step))
+        except ArithmeticError:  # a number of thousands of digits
             return None
-        return int(min(max(number, self.first), self.last)) - self.first
+
+    def _may_be_thousands(self, text: str) -> bool:
+        return "." in text and not self.has_points and THOUSANDS.fullmatch(text.strip()) is not None
+
+    def _hint(self, text: str) -> str:
+        if self.step is not None:
+            return number_hint(text)
+        number = read_number(text)
+        if self._may_be_thousands(text):
+            point = f'; the option decimal = "." reads it as {number:.0f}' if number and number.is_integer() else ""
+            return f"; it may be {text.replace('.', '')}: write it without full stops{point}"
+        if number is not None and not number.is_integer():
+            return "; the option step = 1 rounds numbers to whole ones, step = 0.1 to tenths"
+        return number_hint(text)
 
     def _label(self, code: int) -> str:
-        return str(self.first + code)
+        return decimal_text(self.first + code * (self.step or 1))
 
     def _spec(self) -> dict[str, object]:
-        return {"from": self.first, "to": self.last, **({"clamp": True} if self.clamp else {})}
+        ends: dict[str, object] = {"from": _plain_number(self.first), "to": _plain_number(self.last)}
+        step = {} if self.step is None else {"step": _plain_number(self.step)}
+        options = {"clamp": True} if self.clamp else {}
+        return ends | step | options | ({"decimal": "."} if self.has_points else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +445,7 @@ class Binned(Attribute):
         return f"a number from {self.edges[0]:g} to {self.edges[-1]:g}"
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
-        number = _number(text)
+        number = read_number(text)
         if number is None or not (clamp or self.edges[0] <= number <= self.edges[-1]):
             return None
         return min(max(bisect.bisect_right(self.edges, number) - 1, 0), self.values - 1)
@@ -402,7 +455,7 @@ class Binned(Attribute):
         return "an edge of its bins"
 
     def _ends(self, text: str) -> tuple[int, int] | None:
-        number = _number(text)
+        number = read_number(text)
         if number is None or number not in self.edges:
             return None
         place = self.edges.index(number)
@@ -428,129 +481,6 @@ class Binned(Attribute):
     def _spec(self) -> dict[str, object]:
         worth = {"worth": list(self.counts_for)} if self.counts_for else {}
         return {"bins": list(self.edges)} | worth | ({"clamp": True} if self.clamp else {})
-
-
-DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
-
-DATE = re.compile(r"(\d{4})-(\d\d)(?:-(\d\d)(?:[T ].*)?)?")
-"""A day, perhaps with a time, or a month."""
-
-QUARTERLY = re.compile(r"(\d{4})-Q([1-4])")
-
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-COARSER = {"months": MONTH, "quarters": QUARTER, "years": YEAR}
-"""Groupings that days, months and quarters have, with the step of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dated(Attribute):
-    """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
-
-    named: ClassVar[bool] = True
-    by_day: ClassVar[bool] = True
-
-    first: datetime.date = datetime.date.min
-    last: datetime.date = datetime.date.min
-    step: str = DAY
-    clamp: bool = False
-    _calendar: Mapping[str, Grouping] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_calendar", {} if self.step == WEEK else self._coarser())
-
-    @property
-    def groupings(self) -> Mapping[str, Grouping]:
-        """Those that were declared, and the months, quarters, years and weekdays of the days."""
-        return {**self._calendar, **self.groups}
-
-    @property
-    def worth(self) -> None:
-        return None
-
-    @property
-    def demand(self) -> str:
-        return f"a date, as in {self.first}" if self.clamp else self.named_demand
-
-    @property
-    def named_demand(self) -> str:
-        return f"a date from {self.first} to {self.last}, as in {self.first}"
-
-    def _code(self, text: str, clamp: bool = False) -> int | None:
-        day = self._day(text)
-        if day is None or not (clamp or self.first <= day <= self.last):
-            return None
-        return self.place(min(max(day, self.first), self.last))
-
-    def _coarser(self) -> dict[str, dict[str, list[int]]]:
-        groupings: dict[str, dict[str, list[int]]] = {}
-        begins = [self._begin(code) for code in range(self.values)]
-        for word, step in COARSER.items():
-            if STEPS.index(step) > STEPS.index(self.step):
-                for code, day in enumerate(begins):
-                    groupings.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
-        if self.step == DAY:
-            days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
-            groupings["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
-        return groupings
-
-    def _day(self, text: str) -> datetime.date | None:
-        """Return the day of a text, or a day of its month, quarter or year where those are the step."""
-        plain, coarse = text.strip(), STEPS.index(self.step)
-        quarterly, dated = QUARTERLY.fullmatch(plain), DATE.fullmatch(plain)
-        if quarterly and self.step == QUARTER:
-            return self._within(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
-        if self.step == YEAR and len(plain) == 4 and plain.isdecimal() and int(plain):
-            return self._within(int(plain), 1)
-        if not dated or (dated[3] is None and coarse < STEPS.index(MONTH)):
-            return None
-        try:
-            day = datetime.date(int(dated[1]), int(dated[2]), int(dated[3] or 1))
-        except ValueError:
-            return None
-        return day if dated[3] else self._within(day.year, day.month)
-
-    def _within(self, year: int, month: int) -> datetime.date:
-        """Return the first day of a period, or the first one that counts, where that is in it."""
-        begin = datetime.date(year, month, 1)
-        return max(begin, self.first) if _period(begin, self.step) == _period(self.first, self.step) else begin
-
-    def place(self, day: datetime.date) -> int:
-        """Return the code of a day that counts."""
-        if self.step in (DAY, WEEK):
-            return (day - self.first).days // (7 if self.step == WEEK else 1)
-        months = 12 * (day.year - self.first.year)
-        if self.step == YEAR:
-            return months // 12
-        if self.step == QUARTER:
-            return months // 3 + (day.month - 1) // 3 - (self.first.month - 1) // 3
-        return months + day.month - self.first.month
-
-    def _begin(self, code: int) -> datetime.date:
-        """Return the first day of a period, perhaps before the first one that counts."""
-        if self.step in (DAY, WEEK):
-            return self.first + datetime.timedelta(days=code * (7 if self.step == WEEK else 1))
-        width = {MONTH: 1, QUARTER: 3, YEAR: 12}[self.step]
-        months = 12 * self.first.year + (self.first.month - 1) // width * width + code * width
-        return datetime.date(months // 12, months % 12 + 1, 1)
-
-    def _keys(self, first: int, last: int) -> tuple[str, str]:
-        end = min(self.last, self._begin(last + 1) - datetime.timedelta(days=1))
-        return str(max(self.first, self._begin(first))), str(end)
-
-    def _label(self, code: int) -> str:
-        return _period(self._begin(code), self.step)
-
-    def _spec(self) -> dict[str, object]:
-        spec: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
-        return spec | ({"clamp": True} if self.clamp else {})
-
-
-def _period(day: datetime.date, step: str) -> str:
-    """Return what the period of a day is called: by ISO its first day, month or year; 2013-Q1."""
-    if step == QUARTER:
-        return f"{day.year:04}-Q{(day.month + 2) // 3}"
-    return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]
 
 
 def as_label(value: object) -> str:
@@ -597,15 +527,58 @@ def is_missing(value: object) -> bool:
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 
 
-def _whole(text: str) -> str:
-    """Return the text of a whole number without a fraction of zeros, any other as a label is compared."""
-    return WHOLE.sub(r"\1", as_label(text))
+def _plain(text: str) -> str:
+    """Return the text of a number without zeros at the end of its fraction, any other as a label is compared."""
+    label = as_label(text)
+    return label.rstrip("0").rstrip(".") if DECIMAL.fullmatch(label) else label
 
 
-WHOLE = re.compile(r"^([+-]?[0-9]+)\.0*$")
+DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]*")
+
+THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
+"""A whole number with full stops between thousands, or a number with three digits after its point."""
+
+WRITTEN_NUMBER = re.compile(r"[^\w(+.,\u2212-]*([+\u2212-]?\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?)[^\d()]*")
+"""A number with what spreadsheets write around it and within it."""
 
 
-def _number(text: str) -> float | None:
+def number_hint(text: str) -> str:
+    """Return the end of a message about a text that is no number: the number as it must be written.
+
+    Examples
+    --------
+    >>> number_hint("1,200"), number_hint("12 %"), number_hint("many")
+    ("; write 1200, as pandas.read_csv(…, thousands=',') reads it", '; write 12 alone', '')
+    """
+    match = WRITTEN_NUMBER.fullmatch(text)
+    if match is None:
+        return ""
+    number = match[1].replace("\u2212", "-")
+    whole, mark, fraction = number.rpartition((re.findall(r"[^\d+-]", number) or [" "])[-1])
+    marks = {*re.findall(r"[^\d+-]", whole)}
+    has_fraction = mark in (".", ",") and mark not in marks and (len(fraction) != 3 or bool(marks))
+    grouping = {*marks, *(mark if not has_fraction else ())}
+    plain = re.sub(r"[^\d+-]", "", whole if has_fraction else number) + (f".{fraction}" if has_fraction else "")
+    options = [f"thousands={sign!r}" for sign in sorted(grouping)] + ["decimal=','"] * (has_fraction and mark == ",")
+    if options and match[1] == text and len(grouping) < 2:
+        return f"; write {plain}, as pandas.read_csv(…, {', '.join(options)}) reads it"
+    return f"; write {plain} alone" if plain != text else ""
+
+
+EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation])
+"""Arithmetic that raises an error rather than rounds; the quotient of two doubles has fewer digits."""
+
+
+def decimal_text(number: Decimal | int) -> str:
+    """Return a number of finitely many decimals with all of them."""
+    return _plain(format(number, "f")) if isinstance(number, Decimal) else str(number)
+
+
+def _plain_number(number: Decimal | int) -> int | float:
+    return int(number) if number == int(number) else float(number)
+
+
+def read_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:

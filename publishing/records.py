@@ -6,6 +6,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -18,7 +19,7 @@ from dualmech.display import counted
 from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, did_you_mean
 from dualmech.immutable import freeze
 from dualmech.mechanisms.tables import LARGEST_TABLE, maximal_sets
-from dualmech.publishing.attributes import Attribute, is_missing, text_of
+from dualmech.publishing.attributes import THOUSANDS, Attribute, is_missing, number_hint, text_of
 from dualmech.publishing.persons import Bound, Report, quiet, told
 from dualmech.publishing.schema import Schema, attribute_at, attributes_of
 from dualmech.publishing.sources import COUNT, PERSON, Chunk, Column, Key, Source, source_of
@@ -34,13 +35,18 @@ MIN_ROWS = 65536  # rows that are counted at a time
 MERGED_CELLS = 2**16  # cells up to which several tables come from one group-by
 LARGEST_TOTAL = 2**53  # up to which counts are exact
 
-COUNTS = (
-    *("count", "counts", "n", "len", "freq", "freqs", "frequency", "population", "pop", "multiplicity", "replicates"),
-    *("weight", "weights", "wt", "wgt", "fnlwgt", "perwt", "hhwt", "pwgtp", "wgtp", "wtfinl", "finalwt", "asecwt"),
+PERSONS = (
+    "persons?|people|individuals?|patients?|respondents?|households?|records?|rows?|cases?|observations?|obs|"
+    "personen|menschen|patienten|haushalte|fälle|faelle|personnes?|cas|personas?|casos?"
 )
-"""Columns that seem to say how many records a row stands for, in small letters."""
-
-NUMBERED = re.compile(r"p?wgtp\d+|weight_?\d+")  # replicate weights
+COUNTS = re.compile(
+    "counts?|cnt|n|len|freqs?|frequency|frequencies|population|pop|multiplicity|replicates|weights?|wt|wgt|"
+    "fnlwgt|perwt|hhwt|p?wgtp[0-9]*|wtfinl|finalwt|asecwt|weight_?[0-9]+|anzahl|fallzahl|häufigkeit|haeufigkeit|"
+    "gewicht|hochrechnungsfaktor|fälle|faelle|cases|observations|effectifs?|poids|frecuencia|"
+    f"(?:n|no|nr|nb|num|number|counts?|cnt|freq|anzahl|nombre)[ _.-]*(?:of|der|de|d)?[ _.-]*(?:{PERSONS})|"
+    f"(?:{PERSONS})[ _.-]*(?:n|num|number|counts?|cnt|freq|weights?|wt)"
+)
+"""Names of columns that seem to say how many records a row stands for, in small letters."""
 
 Codes = npt.NDArray[np.int64]
 
@@ -134,12 +140,12 @@ class Records:
         names = [name if name in read else name.strip() for name in compared("columns of records", written)]
         for name in names:
             plain = name.casefold()
-            if name not in read and name not in self.ignore and (plain in COUNTS or NUMBERED.fullmatch(plain)):
+            if name not in read and name not in self.ignore and COUNTS.fullmatch(plain):
                 raise InvalidInputError(
                     f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
                     f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
                     f"[{name!r}] leaves it unread and counts each row once; "
-                    f"in Python dualmech.records.Records, for a command --count or --ignore"
+                    f"in Python dualmech.publishing.records.Records, for a command --count or --ignore"
                 )
         for name in read:
             role = "the attribute" if name in sources else special[name]
@@ -369,8 +375,9 @@ class Counting:
                 words = " and ".join(f"{name!r} = {label}" for name, label in pairs)
                 return f"no record has {words} together, as the schema says (never)", mask
         values = listed(chunk.columns[COUNT])
+        hint = number_hint(str(values[row]).strip())
         return (
-            f"{self.records.count!r} must count records, in whole numbers from 0, got {_shown(values[row])!r}: "
+            f"{self.records.count!r} must count records, in whole numbers from 0, got {_shown(values[row])!r}{hint}: "
             f"neighbours differ by records, so that privacy is stated for whole ones; weights that are not whole are "
             f"for estimates made of a release"
         ), _like(values, row)
@@ -488,6 +495,8 @@ def code_of(attribute: Attribute, value: object) -> int | None:
         texts += [texts[0].lower(), *([str(int(value))] if has_two else [])]
     elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
         texts.append(str(value.date()))
+    elif isinstance(value, Decimal) and not is_missing(value) and value == value.to_integral_value():
+        texts.append(str(int(value)))  # 1.000 of a column of decimals is no thousand
     rest = attribute.values if attribute.has_rest else None
     codes = [code for code in map(attribute.code, texts) if code is not None]
     return next((code for code in codes if code != rest), codes[0] if codes else None)
@@ -497,9 +506,11 @@ WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
 
 
 def _whole_count(value: object) -> int | None:
-    """Return the integer from 0 that a value is, exactly; None of any other."""
-    match = None if isinstance(value, bool) else WHOLE_COUNT.fullmatch(text_of(value).strip())
-    return None if match is None else int(match[1])
+    """Return the integer from 0 that a value is, exactly; None of any other, and of a text that may be a thousand."""
+    text = text_of(value).strip()
+    match = None if isinstance(value, bool) else WHOLE_COUNT.fullmatch(text)
+    is_doubtful = isinstance(value, str) and THOUSANDS.fullmatch(text) is not None
+    return None if match is None or is_doubtful else int(match[1])
 
 
 def listed(values: Column) -> list[Any]:

@@ -8,7 +8,9 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from os import PathLike
+from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
@@ -16,31 +18,31 @@ from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
 from dualmech.publishing.asking import asked_of
 from dualmech.publishing.attributes import (
-    DAY,
+    EXACT,
     LISTED_VALUES,
     MISSING,
-    STEPS,
     WORDS,
     Attribute,
     Binned,
-    Dated,
     Grouping,
     Labelled,
-    WholeNumbers,
+    Numbers,
     as_label,
+    decimal_text,
 )
+from dualmech.publishing.dates import CODE, CODES, DAY, EXCEL, STEPS, Dated
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
 KINDS = {
     "labels": ("rest", "ordered"),
-    "from": ("to", "step", "clamp"),
+    "from": ("to", "step", "clamp", "decimal", "format", "timezone"),
     "bins": ("worth", "clamp"),
-    "size": (),
+    "size": ("decimal",),
 }
 """What values can be, with the options that are for these alone."""
 
-OPTIONS = (*KINDS, "to", "step", "rest", "ordered", "worth", "clamp", "column", "missing", "groups")
+OPTIONS = tuple(dict.fromkeys([*KINDS, *itertools.chain(*KINDS.values()), "column", "missing", "groups"]))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -61,9 +63,12 @@ class Schema(Domain):
         column), and ``missing``, texts that stand for a missing value, which then has a cell of its own, the last; of a
         DataFrame, what is missing is the text ``""``. Where records hold codes, ``labels`` maps them to labels, several
         to one if that is wanted; ``rest`` names a cell for every other value, and ``ordered`` says that labels are in
-        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year.
-        ``clamp`` counts numbers and dates beyond the ends there, and ``worth`` is what a number in each bin adds to a
-        sum. ``groups`` maps the names of groupings to groups, and these to their values: every value is in one.
+        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year. Their
+        ``format`` is that of records, such as ``%d.%m.%Y``, and ``timezone`` the zone in which times that name theirs
+        have their day. Of numbers the ``step`` is that of a grid, such as 0.1, to which the numbers of records are
+        rounded; ``decimal = "."`` says that 1.000 is one. ``clamp`` counts numbers and dates beyond the ends there, and
+        ``worth`` is what a number in each bin adds to a sum. ``groups`` maps the names of groupings to groups, and
+        these to their values: every value is in one.
     never : sequence of mappings of names to values, optional
         Cells that cannot exist: values of some attributes, each a value, a range or a list of them, that no record has
         together. A record that has them is refused. On a matrix noise protects no such record; elsewhere it is as if
@@ -344,20 +349,91 @@ def _labelled(name: str, options: Mapping[str, object], missing: tuple[str, ...]
 
 
 def _from_to(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+    are_dates = any(isinstance(options[key], str | datetime.date) for key in ("from", "to"))
+    for key in ("decimal",) if are_dates else ("format", "timezone"):
+        if key in options:
+            needs = "numbers" if are_dates else "dates: from and to must be dates, as 2013-01-01"
+            raise InvalidInputError(f"{key} of {name!r} is for {needs}")
+    return (_dates if are_dates else _numbers)(name, options, missing)
+
+
+def _dates(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+    start, end = (_date(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+    step = validate.choice(STEPS, **{f"step of {name!r}": options.get("step", DAY)})
+    if end < start:
+        raise InvalidInputError(f"to of {name!r} must be at least {start}, got {end}")
     clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
-    if any(isinstance(options[key], str | datetime.date) for key in ("from", "to")):
-        start, end = (_date(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
-        step = validate.choice(STEPS, **{f"step of {name!r}": options.get("step", DAY)})
-        if end < start:
-            raise InvalidInputError(f"to of {name!r} must be at least {start}, got {end}")
-        made = Dated(name, 0, missing=missing, first=start, last=end, step=step, clamp=clamp)
-        return replace(made, size=made.place(end) + 1 + bool(missing))
-    if "step" in options:
-        raise InvalidInputError(f"step of {name!r} is for dates: from and to must be dates, as 2013-01-01")
-    first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+    form, zone = (validate.text(**{f"{key} of {name!r}": options.get(key, "")}) for key in ("format", "timezone"))
+    if "timezone" in options:
+        _check_timezone(name, zone)
+    made = Dated(name, 0, missing=missing, first=start, last=end, step=step, clamp=clamp, format=form, timezone=zone)
+    if "format" in options:
+        _check_format(made)
+    return replace(made, size=made.place(end) + 1 + bool(missing))
+
+
+def _check_timezone(name: str, zone: str) -> None:
+    try:
+        if zone == "localtime":
+            raise ValueError("which differs from machine to machine")
+        ZoneInfo(zone)
+    except (ValueError, OSError, LookupError):
+        near = did_you_mean(zone, available_timezones() - {"localtime"})
+        raise InvalidInputError(
+            f"timezone of {name!r} must be a name of the IANA database, such as 'America/Chicago' or 'UTC', got "
+            f"{zone!r}{near}; pip install tzdata installs the database"
+        ) from None
+
+
+def _check_format(attribute: Dated) -> None:
+    """Refuse a format that is read in the language or zone of a machine, or does not read the days that it writes."""
+    form, days = attribute.format, (attribute.first, attribute.last, datetime.date(2001, 2, 3))
+    codes = CODE.findall(form)
+    unknown = [] if form == EXCEL else [code for code in codes if code not in CODES]
+    has_year = form == EXCEL or not {"%Y", "%y"}.isdisjoint(codes)
+    wide = replace(attribute, first=min(days), last=max(days))
+    if unknown or not has_year or any(wide.code(wide.written(day)) != wide.place(day) for day in days):
+        why = f"has {unknown[0]}" if unknown else "does not say which day, month and year a date is"
+        raise InvalidInputError(
+            f'format of {attribute.name!r} must be codes for dates, such as "%d.%m.%Y" or "%m/%d/%Y", or "excel" for '
+            f"days as Excel counts them, got {form!r}, which {why}"
+        )
+
+
+def _numbers(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    first: Decimal | int
+    last: Decimal | int
+    step = None
+    if "step" not in options:
+        first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+        steps = last - first
+    else:
+        first, last, step = (_decimal(f"{key} of {name!r}", options[key]) for key in ("from", "to", "step"))
+        width = EXACT.subtract(last, first)
+        if step <= 0 or EXACT.remainder(width, step) != 0:
+            raise InvalidInputError(
+                f"step of {name!r} must be positive, and to must be from plus a whole number of steps, got from "
+                f"{options['from']} to {options['to']} by {options['step']}"
+            )
+        steps = int(EXACT.divide_int(width, step))
     if last < first:
-        raise InvalidInputError(f"to of {name!r} must be at least {first}, got {last}")
-    return WholeNumbers(name, last - first + 1 + bool(missing), missing=missing, first=first, clamp=clamp)
+        raise InvalidInputError(f"to of {name!r} must be at least {decimal_text(first)}, got {decimal_text(last)}")
+    size = steps + 1 + bool(missing)
+    return Numbers(
+        name, size, missing=missing, first=first, step=step, clamp=clamp, has_points=_has_points(name, options)
+    )
+
+
+def _has_points(name: str, options: Mapping[str, object]) -> bool:
+    return "decimal" in options and validate.choice((".",), **{f"decimal of {name!r}": options["decimal"]}) == "."
+
+
+def _decimal(what: str, value: object) -> Decimal:
+    """Return a number as its digits spell it, so that 0.1 is a tenth."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InputTypeError(f"{what} must be a number, got {value!r}")
+    return Decimal(repr(float(validate.finite(0, **{what: value}))))
 
 
 def _binned(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
@@ -377,7 +453,7 @@ def _binned(name: str, options: Mapping[str, object], missing: tuple[str, ...]) 
 
 def _codes(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
     size = validate.size(**{f"size of {name!r}": options["size"]})
-    return WholeNumbers(name, size + bool(missing), missing=missing)
+    return Numbers(name, size + bool(missing), missing=missing, has_points=_has_points(name, options))
 
 
 MAKERS = {"labels": _labelled, "from": _from_to, "bins": _binned, "size": _codes}
@@ -385,7 +461,8 @@ MAKERS = {"labels": _labelled, "from": _from_to, "bins": _binned, "size": _codes
 
 def _whole(what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputTypeError(f"{what} must be a whole number, got {value!r}")
+        hint = ", or the attribute must have a step, such as step = 0.1" if isinstance(value, float) else ""
+        raise InputTypeError(f"{what} must be a whole number{hint}, got {value!r}")
     return int(value)
 
 

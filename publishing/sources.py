@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,7 +30,8 @@ from dualmech.errors import (
     first_line,
 )
 from dualmech.files import csv
-from dualmech.publishing.attributes import Attribute, Binned
+from dualmech.publishing.attributes import Attribute, Binned, Numbers
+from dualmech.publishing.dates import Dated
 from dualmech.publishing.persons import require_exact_ids
 from dualmech.workloads.base import column_names
 
@@ -126,12 +128,22 @@ def _csv_chunks(
         complete = len(batch) if {*map(len, rows)} == {width} else [len(row) == width for row in rows].index(False)
         texts = [*zip(*rows[:complete], strict=True)] or [()] * width
 
-        def refuse(row: int | None, message: str, numbers: Sequence[int] = numbers) -> DualmechError:
-            return FileFormatError(f"{path}: {'' if row is None else f'line {numbers[row]}: '}{message}")
+        def refuse(
+            row: int | None, message: str, numbers: Sequence[int] = numbers, rows: Sequence[Sequence[str]] = rows
+        ) -> DualmechError:
+            if row is None:
+                return FileFormatError(f"{path}: {message}")
+            is_empty = len(rows[row]) > 1 and not any(map(str.strip, rows[row]))
+            hint = "; all fields are empty, as in lines that spreadsheets leave below records: delete them"
+            return FileFormatError(f"{path}: line {numbers[row]}: {message}{hint if is_empty else ''}")
 
         yield Chunk({key: texts[place] for key, place in keys.items()}, refuse)
         if complete < len(batch):
-            raise refuse(complete, f"has {len(rows[complete])} fields where the first line has {width}")
+            raise refuse(
+                complete,
+                f"has {len(rows[complete])} fields where the first line has {width}; a value that has a comma stands "
+                f'in quotes, as "1,200"',
+            )
 
 
 def _of_path(path: Path) -> Source:
@@ -140,7 +152,8 @@ def _of_path(path: Path) -> Source:
     if os.path.isdir(path):  # False of a name that is none
         with files.errors_naming(path):
             inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
-        paths = sorted(path for path in inside if _ending(path) is not None and path.is_file())
+        hidden = {file for file in inside if any(part.startswith(".") for part in file.relative_to(path).parts)}
+        paths = sorted(file for file in {*inside} - hidden if _ending(file) is not None and file.is_file())
         endings = sorted({str(_ending(path)) for path in paths})
         if len(endings) != 1:
             got = " and ".join(endings) if endings else "none"
@@ -261,15 +274,26 @@ def _of_files(paths: Sequence[Path], ending: str) -> Engine:
     with files.errors_naming(paths[0]):
         try:
             if ending == PARQUET:
-                relation = connection.read_parquet(texts, union_by_name=True)
+                keys = {tuple(part.partition("=")[0] for part in path.parts if "=" in part) for path in paths}
+                relation = connection.sql(_parquet(texts, in_folders=len(keys) == 1))
+                columns = {path: connection.sql(_parquet([str(path)], len(keys) == 1)).columns for path in paths}
             else:
                 from pyarrow import dataset
 
-                relation = connection.from_arrow(dataset.dataset(texts, format="arrow"))
+                parts = [dataset.dataset(text, format="arrow") for text in texts]
+                relation = connection.from_arrow(dataset.dataset(parts))
+                columns = {path: part.schema.names for path, part in zip(paths, parts, strict=True)}
         except (duckdb.Error, OSError, ValueError) as error:
             raise FileFormatError(f"{paths[0]}: cannot be read: {first_line(error)}") from error
     where = str(paths[0].parent if len(paths) > 1 else paths[0])
-    return Engine(nw.from_native(relation), where, connection)
+    return Engine(nw.from_native(relation), where, connection, columns)
+
+
+def _parquet(paths: Sequence[str], in_folders: bool) -> str:
+    """Return the query of all rows of files, perhaps with the columns that folders name: of month=01 the text 01."""
+    shown = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    options = f"union_by_name = true, hive_partitioning = {in_folders}, hive_types_autocast = false"
+    return f"select * from read_parquet([{shown}], {options})"
 
 
 def of_query(query: str, database: str | None) -> Engine:
@@ -295,6 +319,10 @@ def of_query(query: str, database: str | None) -> Engine:
     return Engine(nw.from_native(relation), "sql", connection)
 
 
+def _file_error(path: Path, message: str) -> FileFormatError:
+    return FileFormatError(f"{path}: {message}")
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Records in a frame of an engine (Arrow, Dask, DuckDB, Ibis, polars, Spark, …), which groups equal rows."""
@@ -302,6 +330,7 @@ class Engine:
     frame: Any
     where: str = "records"
     connection: object = field(default=None, repr=False)  # which must live as long as the frame
+    columns: Mapping[Path, Sequence[str]] = field(default_factory=dict, repr=False)  # the columns of each file
     is_grouped = True
 
     @property
@@ -309,7 +338,10 @@ class Engine:
         return str(self.frame.implementation.name.lower())
 
     def headers(self) -> Iterator[tuple[Sequence[str], Callable[[str], DualmechError]]]:
-        yield self.frame.collect_schema().names(), InvalidInputError
+        for path, names in self.columns.items():
+            yield names, partial(_file_error, path)
+        if not self.columns:
+            yield self.frame.collect_schema().names(), InvalidInputError
 
     def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
         """Yield one chunk: the distinct rows of the requested columns, with the number of rows that equal each.
@@ -318,6 +350,11 @@ class Engine:
         """
         import narwhals as nw
 
+        for path, names in self.columns.items():
+            try:
+                locate(names)  # a file without a column would hold missing values there
+            except InvalidInputError as error:
+                raise _file_error(path, str(error)) from error
         schema = self.frame.collect_schema()
         places, written = locate(schema.names()), schema.names()
         columns = {key: written[places[name]] for key, (name, _) in requested.items()}
@@ -367,10 +404,32 @@ class Engine:
             )
         if type_name in ("Categorical", "Enum", "Unknown"):
             return column.cast(nw.String)
-        if attribute is not None and attribute.by_day and type_name == "Datetime":
-            return column.dt.date()
+        if isinstance(attribute, Dated) and type_name == "Datetime":
+            if kind.time_zone is None:
+                return column.dt.date()
+            # Engines differ in zones, and some take the machine's: the day is found where codes are. Until 1972 some
+            # zones were off by seconds.
+            return column if attribute.first.year < 1973 else column.dt.truncate("1m")
         is_plain = kind.is_numeric() and type_name not in WIDE and not (kind.is_integer() and self.engine == "dask")
-        return _binned(attribute, kind.is_integer(), column) if isinstance(attribute, Binned) and is_plain else column
+        if is_plain and isinstance(attribute, Binned):
+            return _binned(attribute, kind.is_integer(), column)
+        if is_plain and isinstance(attribute, Numbers) and attribute.step is not None and not kind.is_integer():
+            return _on_grid(attribute, float(attribute.step), column)
+        return column
+
+
+def _on_grid(attribute: Numbers, step: float, column: Any) -> Any:
+    """Return a column in which the numbers well inside a cell of a grid are replaced by the number of the cell."""
+    import narwhals as nw
+
+    first, last = float(attribute.first), float(attribute.last)
+    missing = [csv.number(text) for text in attribute.missing]
+    if max(abs(first), abs(last)) > 2**40 * step or any(number is not None for number in missing):
+        return column
+    column = column.cast(nw.Float64)
+    nearest = (((column - first) / step).round() * step + first).clip(first, last)
+    is_inside = (column >= first) & (column <= last) & ((column - nearest).abs() < 0.499 * step)
+    return nw.when(is_inside).then(nearest).otherwise(column)
 
 
 def _binned(attribute: Binned, is_integer: bool, column: Any) -> Any:

@@ -20,7 +20,7 @@ from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.protection import reachable
 from dualmech.publishing import derived
-from dualmech.publishing.asking import asked_of
+from dualmech.publishing.asking import asked_of, refuse_unsupported
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms, as_plan, table_name
 from dualmech.publishing.published import counts_nobody
@@ -105,9 +105,7 @@ class Specification:
         validate.mapping("attributes, tables and what is asked of them", given=given)
         given = validate.composed_within("a specification", given)
         _known(given, KEYS, "a specification")
-        for key in ("attributes", "tables"):
-            if key not in given:
-                raise InvalidInputError(f"a specification needs {key}")
+        _require_parts(given)
         schema = Schema(given["attributes"], given.get("never", ()))
         level = validate.probability(level=given.get("level", accounting.LEVEL))
         rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
@@ -282,6 +280,16 @@ class Specification:
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
 
 
+def _require_parts(spec: Mapping[str, Any]) -> None:
+    for key in ("attributes", "tables"):
+        if key not in spec:
+            raise InvalidInputError(f"a specification needs {key}")
+    if isinstance(spec["tables"], Mapping):
+        raise InvalidInputError("tables must be a list of tables, each under [[tables]] in a file, got [tables]")
+    if isinstance(spec["attributes"], list | tuple):
+        raise InvalidInputError("attributes must have names, as [attributes.age] in a file, got [[attributes]]")
+
+
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
     options = {**validate.mapping("options of records", records=spec)}
     _known(options, RECORD_KEYS, "records")
@@ -407,4 +415,5 @@ def _known(spec: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
                 f"dualmech.accounting.zcdp_rho(epsilon, delta) says the largest"
             )
         if key not in keys:
+            refuse_unsupported(what, str(key))
             raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")

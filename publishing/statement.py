@@ -21,7 +21,7 @@ from dualmech.errors import printable
 from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
-from dualmech.publishing.attributes import Attribute, Grouping
+from dualmech.publishing.attributes import Attribute, Grouping, Numbers
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
 from dualmech.publishing.records import Records
@@ -292,6 +292,10 @@ def _read_as(attribute: Attribute) -> list[str]:
     if texts := getattr(attribute, "texts", ()):
         pairs = [f"{text} as {label}" for text, label in texts]
         lines.append(f"records are read so: {_listed(pairs[:FIRST], len(pairs), pairs[-1])}")
+    if isinstance(attribute, Numbers) and attribute.step is not None:
+        lines.append("numbers are rounded to the nearest of these values, from the middle of two to the larger one")
+    if zone := getattr(attribute, "timezone", ""):
+        lines.append(f"times that name their zone count on their day in {zone}, others as they are written")
     if worth := getattr(attribute, "counts_for", ()):
         pairs = [f"{attribute.label(code)} counts {value:g}" for code, value in enumerate(worth)]
         lines.append(f"in sums and means: {_listed(pairs[:FIRST], len(pairs), pairs[-1])}")

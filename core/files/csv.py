@@ -35,7 +35,7 @@ COUNTS = (
     "a query of these very numbers needs a header"
 )
 
-OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "pipes"}
 """What other programs write between fields, and what it is called."""
 
 Named = tuple[int, str, float]
@@ -146,7 +146,8 @@ def check_separator(row: Sequence[str]) -> None:
         numbers = any(all(number(part) is not None for part in parts) for parts in halves)
         if halves and (len(row) == 1 or numbers):
             raise InvalidInputError(
-                f"fields are separated by {called}: write commas between them, and full stops in numbers"
+                f"fields are separated by {called}: write commas between them, and full stops in numbers; "
+                f"pandas.read_csv(…, sep={mark!r}) reads records as they are"
             )
 
 

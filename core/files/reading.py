@@ -89,33 +89,58 @@ def opened_lines(path: FilePath) -> Iterator[Iterator[str]]:
     zipped = str(path).lower().endswith(".gz")
     with (gzip.open if zipped else open)(path, "rt", encoding="utf-8-sig", newline="") as text:
         try:
+            _require_text(path, text.buffer.peek(8)[:8])  # type: ignore[attr-defined]
             yield _lines(path, text)
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{path}: is not UTF-8 text{'' if zipped else _kind_of(text)}") from error
+            raise _not_utf8(path, text.buffer) from error  # type: ignore[arg-type]
         except (EOFError, zlib.error) as error:
             raise FileFormatError(f"{path}: is not a readable gzip file: {error}") from error
 
 
-def _kind_of(text: TextIO) -> str:
-    """Say what a file that is not UTF-8 seems to be, by its first bytes; nothing of one that can be read only once."""
-    if not text.seekable():
-        return ""
-    text.buffer.seek(0)
-    first = text.buffer.read(4)
-    for begin, kind in KINDS.items():
-        if first.startswith(begin):
-            return f": it seems to be {kind}; save it as CSV in UTF-8"
-    return ""
-
+UTF_16 = "text in UTF-16: save it as CSV UTF-8, or read it with pandas.read_csv(…, encoding='utf-16')"
 
 KINDS = {
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-    b"PK": "a workbook of a spreadsheet (.xlsx, .ods) or another zip archive",
-    b"PAR1": "Parquet",
-    b"\xd0\xcf\x11\xe0": "an old workbook of Excel (.xls)",
+    b"PK\x03\x04": "an Excel workbook, or another zip archive: save the sheet as CSV UTF-8, or read it with "
+    "pandas.read_excel or polars.read_excel, whose frames are records as well",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls): save the sheet as CSV UTF-8, or read it with pandas.read_excel",
+    b"PAR1\x15": "Parquet: its name must end in .parquet",
+    b"ARROW1\0": "Arrow: its name must end in .arrow",
+    b"\x1f\x8b": "compressed by gzip: its name must end in .gz",
+    b"\0\x05\x16\x07": "what macOS keeps beside a file of that name: take the file itself",
+    b"\xff\xfe": UTF_16,
+    b"\xfe\xff": UTF_16,
 }
-"""What files begin with that are no CSV."""
+"""The first bytes of files that are no CSV, what they are, and what to do."""
+
+
+def _require_text(path: FilePath, first: bytes) -> None:
+    """Refuse a file whose first bytes are those of another kind."""
+    kinds = [kind for begin, kind in KINDS.items() if first.startswith(begin)]
+    kinds += [UTF_16] if b"\0" in first[:2] else []  # without a byte order mark
+    if kinds:
+        raise FileFormatError(f"{path}: is not UTF-8 text but {kinds[0]}")
+
+
+def _not_utf8(path: FilePath, stream: BinaryIO) -> FileFormatError:
+    """Return the error for a text that is not UTF-8, with its first wrong byte where it can be read again."""
+    where = "is not UTF-8 text"
+    if stream.seekable():
+        stream.seek(0)
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                byte = line[error.start : error.start + 1]
+                letter = byte.decode("cp1252", "replace")
+                where = (
+                    f"line {number}: is not UTF-8 text: byte {error.start + 1} of the line is 0x{byte.hex()}, "
+                    f"{letter!r} in Windows-1252"
+                )
+                break
+    return FileFormatError(
+        f"{path}: {where}; save it as CSV UTF-8, or convert it: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW, or "
+        f"pandas.read_csv(…, encoding='cp1252')"
+    )
 
 
 def _lines(path: FilePath, text: TextIO) -> Iterator[str]:
@@ -142,7 +167,10 @@ def read_toml(path: FilePath) -> dict[str, object]:
     Raises `FileFormatError` for a file that cannot be read or is no TOML, `InputTypeError` for no path.
     """
     with errors_naming(path), opened(path) as handle, decoding_errors(path, "TOML"):
-        text = handle.read().decode()
+        try:
+            text = handle.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path, handle) from error
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

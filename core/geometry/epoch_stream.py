@@ -76,9 +76,9 @@ class EpochStream(Stream):
 
     def check_written(self) -> NoReturn:
         raise GeometryError(
-            f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they take the "
-            f"noise of a causal strategy (dualmech.strategies); matrices are of at most {LARGEST_DENSE} steps, and "
-            f"{MOST_UNKNOWNS} masses, correlations and weights of queries"
+            f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they take "
+            f"noise of a causal strategy (dualmech.problems.strategies); matrices have at most {LARGEST_DENSE} steps, "
+            f"and {MOST_UNKNOWNS} masses, correlations and weights of queries"
         )
 
     @property

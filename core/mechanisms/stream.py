@@ -351,7 +351,7 @@ class CausalMechanism(SteppedMechanism):
     def __init__(self, strategy: Causal, level: float = 1.0) -> None:
         if not all(hasattr(strategy, name) for name in ("steps", "costs", "variances")):
             raise InputTypeError(
-                f"strategy must be made by a function of dualmech.strategies, got {type(strategy).__name__}"
+                f"strategy must be made by a function of dualmech.problems.strategies, got {type(strategy).__name__}"
             )
         self._strategy, self._unit = freeze(strategy), {}
         self.level = validate.positive_number(level=level)

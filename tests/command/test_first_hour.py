@@ -125,6 +125,52 @@ class TestMessagesAndTables:
         assert repr(fast.chain(parts)) == "Chain(2 mechanisms, 1 stage, rho=0.5)"
 
 
+class TestFilesAsOfficesHaveThem:
+    ASKED = """
+    attributes.day = { from = 2024-01-01, to = 2024-01-31, format = "%d.%m.%Y", timezone = "America/Chicago" }
+    attributes.hours = { from = 0, to = 20, step = 0.1 }
+    [[tables]]
+    ask = { day = "values" }
+    margin = 40
+    [[tables]]
+    ask = { hours = ["sum", "total"] }
+    margin = 100
+    derive = ["mean"]
+    """
+
+    def test_dates_and_real_numbers_from_file_to_tables(self, tmp_path: Path) -> None:
+        (tmp_path / "asked.toml").write_text(self.ASKED)
+        assert run("solve", tmp_path / "asked.toml", "-o", tmp_path / "plan.npz").exit_code == 0
+        (tmp_path / "visits.csv").write_text("day,hours\n" + "05.01.2024,3.34\n2024-01-06T02:30:00Z,7\n" * 1000)
+        done = run("release", tmp_path / "visits.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
+        assert done.exit_code == 0
+        released = dm.load_publication(tmp_path / "out" / "release.npz")
+        assert abs(released.estimates("day")[4] - 2000) < 200
+        assert abs(released.estimates("hours").ravel()[0] - 1000 * (3.3 + 7)) < 500
+        mean = (tmp_path / "out" / "2_hours_mean.csv").read_text().splitlines()[1].split(",")
+        assert float(mean[0]) == pytest.approx(5.15, abs=0.3)
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            (b"PK\x03\x04\x14", "an Excel workbook, or another zip archive: save the sheet as CSV UTF-8"),
+            (b"day|hours\n05.01.2024|3\n", "fields are separated by pipes: write commas between them"),
+            (b"day,hours,n_persons\n05.01.2024,3,2\n", "for a command --count or --ignore"),
+            ("day,hours\n05.01.2024,3\nm\u00e4rz,3\n".encode("cp1252"), "line 3: is not UTF-8 text: byte 2 of"),
+            (b"day,hours\n1/25/2024,3\n", 'the option format = "%m/%d/%Y" reads it as 2024-01-25'),
+            (b'day,hours\n05.01.2024,"3,5"\n', "write 3.5, as pandas.read_csv(\u2026, decimal=',') reads it"),
+            (b"day,hours\n05.01.2024,3\n,\n", "lines that spreadsheets leave below records: delete them"),
+        ],
+    )  # fmt: skip
+    def test_a_release_says_what_to_change(self, content: bytes, told: str, tmp_path: Path) -> None:
+        (tmp_path / "asked.toml").write_text(self.ASKED)
+        run("solve", tmp_path / "asked.toml", "-o", tmp_path / "plan.npz")
+        (tmp_path / "visits.csv").write_bytes(content)
+        done = run("release", tmp_path / "visits.csv", tmp_path / "plan.npz", "-o", tmp_path / "out")
+        assert done.exit_code == 1 and told in str(done.exception) and "\n" not in str(done.exception)
+        assert not (tmp_path / "out").exists()
+
+
 class TestNeighboursAsTheyAreMeant:
     @pytest.mark.parametrize("asked", ["contributions:month:2:3", "contributions:month:1:3", "contributions:month:1:9"])
     def test_what_is_reached_protects_all_who_were_asked_for(self, asked: str) -> None:

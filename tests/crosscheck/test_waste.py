@@ -183,9 +183,32 @@ class TestPractice:
             given: dict[str, Any] = {name: {"age": 1} if name == "shares" else True}
             with pytest.raises(dm.errors.InvalidInputError, match=f"^{name} is for a practice"):
                 crosscheck.waste(CELLS, COUNTS, **given)
-        free = dm.workloads.union(DOMAIN, {"all": {"sex": dm.workloads.total(2)}, "age": ["age"]})
-        with pytest.raises(dm.errors.InvalidInputError, match="leave out 'all'"):
-            crosscheck.waste(free, rho=1, neighbours="replace")
+
+    @pytest.mark.parametrize("as_drawn", [False, True])
+    def test_exact_tables_get_no_share(self, as_drawn: bool) -> None:
+        everybody = {"sex": dm.workloads.total(2)}
+        free = dm.workloads.union(DOMAIN, {"all": everybody, "age": ["age"], "sex": ["sex"]})
+        options: dict[str, Any] = {"rho": 1, "neighbours": "replace", "as_drawn": as_drawn}
+        found = crosscheck.waste(free, **options)
+        assert "over 2 tables" in found.practice
+        assert found.variances["all"] < 1e-5
+        # Two one-way tables that are made consistent with the exact total are the best noise for their accuracy.
+        assert found.share == pytest.approx([0.3125 if as_drawn else 0.0] * 2, abs=1e-5)
+        with pytest.raises(dm.errors.InvalidInputError, match="shares must name each table once, age, sex, got all, "):
+            crosscheck.waste(free, shares={"all": 1, "age": 1, "sex": 1}, **options)
+        with pytest.raises(dm.errors.InvalidInputError, match="must have a table that neighbours change"):
+            crosscheck.waste(dm.workloads.union(DOMAIN, {"all": everybody}), **options)
+
+    def test_a_plan_with_an_exact_total(self, tmp_path: Path) -> None:
+        path = tmp_path / "tables.toml"
+        path.write_text(
+            'neighbours = "replace"\nrho = "1/10"\nattributes.sex = ["f", "m"]\nattributes.age = { from = 0, to = 3 }\n'
+            'tables = [{ ask = ["sex"], margin = 20 }, { ask = ["age"], margin = 20 }, { total = true, margin = 0 }]\n'
+        )
+        done = run("waste", str(path), "--as-drawn", "-o", tmp_path / "better.npz")
+        assert done.exit_code == 0 and "over 2 tables, as drawn, wastes" in done.output
+        kept = dm.plan_release(dm.load(tmp_path / "better.npz")).specification
+        assert kept is not None and kept.exact == {"total"}
 
     @pytest.mark.parametrize("more", [[], ["--as-drawn"]])
     def test_in_one_question(self, more: list[str], tmp_path: Path) -> None:

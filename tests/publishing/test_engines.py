@@ -32,7 +32,8 @@ SCHEMA = dm.Schema(
         "area": {"column": "place", "labels": {QUEBEC: "west", "Bern": "east"}, "rest": "other", "missing": ""},
         "age": {"from": 0, "to": 3, "clamp": True, "missing": ["-9", ""]},
         "hours": {"bins": [0, 0.1, 2.5, 40], "clamp": True, "missing": ""},
-        "day": {"from": datetime.date(2013, 1, 1), "to": datetime.date(2013, 3, 31), "step": "month", "clamp": True},
+        "day": {"from": datetime.date(2013, 1, 1), "to": datetime.date(2013, 3, 31), "step": "month", "clamp": True}
+        | {"timezone": "UTC"},  # Spark's times have the zone of its session
         "member": ["false", "true"],
         "code": {"labels": ["1", "2"], "missing": ""},
         "party": {"labels": ["a", "b"], "ordered": True},
@@ -357,7 +358,14 @@ TEXTS = st.one_of(
 DATES = st.one_of(st.none(), st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1)))
 ATTRIBUTES: dict[str, tuple[str, list[Any]]] = {
     "whole": ("whole", [range(5), {"from": -2, "to": 3, "clamp": True, "missing": ["", "-9"]}, {"bins": [0, 2, 9e15]}]),
-    "real": ("real", [{"from": 0, "to": 3}, {"bins": [0, 0.1, 7.3, 12], "clamp": True, "missing": ["", "-1"]}]),
+    "real": (
+        "real",
+        [
+            {"from": 0, "to": 3},
+            {"from": -4, "to": 12, "step": 0.1, "clamp": True, "missing": ""},
+            {"bins": [0, 0.1, 7.3, 12], "clamp": True, "missing": ["", "-1"]},
+        ],
+    ),
     "text": (
         "text",
         [{"labels": ["a", "1", "\u00e9"], "rest": "other"}, {"labels": ["a", "b"], "missing": ["", "NA"]}],
@@ -411,6 +419,8 @@ BINS: list[tuple[dict[str, Any], list[float]]] = [
     ({"bins": [-1e300, -1e18, 0.5, 2**53, 1e300], "clamp": True}, [-(2.0**62), 0, 1, 2**53, 2.0**53 + 2, 2.0**62]),
     ({"bins": [0, 5e-324, 1e-323, 1]}, [0, 5e-324, 1e-323, 0.3, 1]),
     ({"bins": [0, 1, 2]}, [0, 1, 2]),
+    ({"from": 0, "to": 2, "step": 0.1}, [0, 0.05, 0.049999999999999996, 0.05000000000000001, 0.15, 0.25, 1.95, 2]),
+    ({"from": 0, "to": 8, "step": 4, "clamp": True, "missing": "1"}, [0, 1, 2, 3, 5, 6, 7, 9]),
 ]
 """Numbers at edges, between them, beyond 64 bits, and inside a bin but missing."""
 

@@ -1,0 +1,193 @@
+"""Attributes of dates: their days, weeks, months, quarters or years, the formats and time zones of records."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from dualmech.publishing.attributes import Attribute, Grouping, read_number
+
+DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
+
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ](?!24).+)?")
+"""A day, perhaps with a time. Versions of Python disagree on 24:00."""
+
+YEAR_MONTH = re.compile(r"(\d{4})-(\d\d)")
+
+QUARTERLY = re.compile(r"(\d{4})-Q([1-4])")
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+COARSER = {"months": MONTH, "quarters": QUARTER, "years": YEAR}
+"""Groupings that days, months and quarters have, with the step of each."""
+
+EXCEL, EXCEL_DAY = "excel", datetime.datetime(1899, 12, 30)
+"""The format of days as Excel counts them, and its day 0, from March 1900 on."""
+
+CODE = re.compile("%.?")
+CODES = {f"%{letter}" for letter in "dmYybBjHIMSfpz%"}
+"""What a format may have: all whose meaning no setting of the machine changes, but for names of months."""
+
+TIMES = ("", " %H:%M", " %H:%M:%S")
+FORMATS = tuple(
+    form + time
+    for time in TIMES
+    for form in (
+        *("%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y"),
+        *("%Y.%m.%d", "%Y%m%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y"),
+    )
+)
+"""Formats of dates that a message proposes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dated(Attribute):
+    """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
+
+    named: ClassVar[bool] = True
+
+    first: datetime.date = datetime.date.min
+    last: datetime.date = datetime.date.min
+    step: str = DAY
+    clamp: bool = False
+    format: str = ""  # how records write dates, as `datetime.strptime` reads them, or `EXCEL`; ISO's form beside it
+    timezone: str = ""  # in which times that name their zone become days
+    _calendar: Mapping[str, Grouping] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_calendar", {} if self.step == WEEK else self._coarser())
+
+    @property
+    def groupings(self) -> Mapping[str, Grouping]:
+        """Those that were declared, and the months, quarters, years and weekdays of the days."""
+        return {**self._calendar, **self.groups}
+
+    @property
+    def worth(self) -> None:
+        return None
+
+    @property
+    def demand(self) -> str:
+        return f"a date, as in {self.written(self.first)}" if self.clamp else self.named_demand
+
+    @property
+    def named_demand(self) -> str:
+        return f"a date from {self.first} to {self.last}, as in {self.written(self.first)}"
+
+    def written(self, day: datetime.date) -> str:
+        """Return a day as records write it."""
+        if self.format == EXCEL:
+            return str((day - EXCEL_DAY.date()).days)
+        midnight = datetime.datetime.combine(day, datetime.time(), ZoneInfo(self.timezone or "UTC"))
+        return midnight.strftime(self.format) if self.format else str(day)
+
+    def _code(self, text: str, clamp: bool = False) -> int | None:
+        day = self._day(text)
+        if day is None or not (clamp or self.first <= day <= self.last):
+            return None
+        return self.place(min(max(day, self.first), self.last))
+
+    def _coarser(self) -> dict[str, dict[str, list[int]]]:
+        groupings: dict[str, dict[str, list[int]]] = {}
+        begins = [self._begin(code) for code in range(self.values)]
+        for word, step in COARSER.items():
+            if STEPS.index(step) > STEPS.index(self.step):
+                for code, day in enumerate(begins):
+                    groupings.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
+        if self.step == DAY:
+            days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
+            groupings["weekdays"] = {name: [*range(day, self.values, 7)] for name, day in days if day < self.values}
+        return groupings
+
+    def _day(self, text: str, form: str | None = None) -> datetime.date | None:
+        """Return the day of a text, or a day of its month, quarter or year where those are the step."""
+        form = self.format if form is None else form
+        plain, is_coarse = text.strip(), STEPS.index(self.step) >= STEPS.index(MONTH)
+        quarterly, monthly = QUARTERLY.fullmatch(plain), YEAR_MONTH.fullmatch(plain)
+        if quarterly and self.step == QUARTER:
+            return self._within(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
+        if self.step == YEAR and len(plain) == 4 and plain.isdecimal() and int(plain):
+            return self._within(int(plain), 1)
+        try:
+            if monthly and is_coarse:
+                return self._within(int(monthly[1]), int(monthly[2]))
+            time = _time(plain, form)
+        except (ValueError, OverflowError):
+            return None
+        if time is None or (time.tzinfo is not None and not self.timezone):
+            return None
+        has_no_day = is_coarse and form not in ("", EXCEL) and not {"%d", "%j"} & {*CODE.findall(form)}
+        day = (time if time.tzinfo is None else time.astimezone(ZoneInfo(self.timezone))).date()
+        return self._within(day.year, day.month) if has_no_day and not DATE.fullmatch(plain) else day
+
+    def _hint(self, text: str) -> str:
+        if self._day(text) is not None:
+            return ""  # a day beyond the ends
+        with contextlib.suppress(ValueError, OverflowError):
+            time = _time(text, self.format)
+            if time is not None and time.tzinfo is not None:
+                return '; the option timezone = "America/Chicago" says in which time zone its day is counted'
+        if DATE.fullmatch(text[:10]):
+            return "" if len(text) == 10 else "; after a date there may only be a time, as in 2024-01-05 06:30:00"
+        readings = {form: day for form in (*FORMATS, EXCEL) if (day := self._day(text, form)) is not None}
+        near = {form: day for form, day in readings.items() if self.first <= day <= self.last} or readings
+        shown = ", ".join(f'format = "{form}" reads it as {day}' for form, day in near.items())
+        return f"; the option {shown}" if shown else ""
+
+    def _within(self, year: int, month: int) -> datetime.date:
+        """Return the first day of a period, or the first one that counts, where that is in it."""
+        begin = datetime.date(year, month, 1)
+        return max(begin, self.first) if _period(begin, self.step) == _period(self.first, self.step) else begin
+
+    def place(self, day: datetime.date) -> int:
+        """Return the code of a day that counts."""
+        if self.step in (DAY, WEEK):
+            return (day - self.first).days // (7 if self.step == WEEK else 1)
+        months = 12 * (day.year - self.first.year)
+        if self.step == YEAR:
+            return months // 12
+        if self.step == QUARTER:
+            return months // 3 + (day.month - 1) // 3 - (self.first.month - 1) // 3
+        return months + day.month - self.first.month
+
+    def _begin(self, code: int) -> datetime.date:
+        """Return the first day of a period, perhaps before the first one that counts."""
+        if self.step in (DAY, WEEK):
+            return self.first + datetime.timedelta(days=code * (7 if self.step == WEEK else 1))
+        width = {MONTH: 1, QUARTER: 3, YEAR: 12}[self.step]
+        months = 12 * self.first.year + (self.first.month - 1) // width * width + code * width
+        return datetime.date(months // 12, months % 12 + 1, 1)
+
+    def _keys(self, first: int, last: int) -> tuple[str, str]:
+        end = min(self.last, self._begin(last + 1) - datetime.timedelta(days=1))
+        return str(max(self.first, self._begin(first))), str(end)
+
+    def _label(self, code: int) -> str:
+        return _period(self._begin(code), self.step)
+
+    def _spec(self) -> dict[str, object]:
+        spec: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}
+        options = {"clamp": self.clamp, "format": self.format, "timezone": self.timezone}
+        return spec | {key: value for key, value in options.items() if value}
+
+
+def _time(text: str, form: str) -> datetime.datetime | None:
+    """Return the time of a text by ISO or by a format; raises ValueError or OverflowError for no time."""
+    if DATE.fullmatch(text):
+        return datetime.datetime.fromisoformat(text)
+    if form == EXCEL:
+        days = read_number(text)
+        return None if days is None or days < 61 else EXCEL_DAY + datetime.timedelta(days=days)
+    return datetime.datetime.strptime(text, form) if form else None
+
+
+def _period(day: datetime.date, step: str) -> str:
+    """Return what the period of a day is called: by ISO its first day, month or year; 2013-Q1."""
+    if step == QUARTER:
+        return f"{day.year:04}-Q{(day.month + 2) // 3}"
+    return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]
