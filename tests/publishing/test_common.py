@@ -111,7 +111,7 @@ def test_costs_add_up_for_the_same_neighbours_alone(neighbours: str) -> None:
     counts = dm.records.count(
         np.random.default_rng(0).integers(0, [4, 2, 3], (300, 3)), dm.workloads.marginals(domain, ways=3)
     )
-    asked = [dm.workloads.marginals(domain, sets=each) for each in sets]
+    asked: list[dm.Workload] = [dm.workloads.marginals(domain, sets=each) for each in sets]
     halves = dm.Workload([[1, 1, 0, 0], [0, 0, 1, 1]])
     asked += [dm.workloads.union(domain, {f"by {name}": {"age": halves, name: None}}) for name in ("sex", "region")]
     released = [
