@@ -124,7 +124,7 @@ class CausalPoint:
         return np.asarray(self.level * inverse @ inverse.T)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"level": self.level, **strategy_parts(self.strategy)}
 
 

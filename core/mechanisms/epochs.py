@@ -135,7 +135,7 @@ class EpochsMechanism(NoiseByStep):
         return hash((self.steps, self.neighbours))
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"steps": self.steps, "neighbours": str(self.neighbours)}
 
     def __repr__(self) -> str:

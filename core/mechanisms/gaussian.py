@@ -457,7 +457,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name.
+        """Return the fields to store, by name.
 
         Raises `InvalidInputError` for matrices that cost less, by rounding, than the mechanism that they stand for.
         """

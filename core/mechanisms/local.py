@@ -191,7 +191,7 @@ class LocalMechanism(Displayed):
         return {"epsilon (local)": decimal_above(self.epsilon), "outputs": outputs, "user types": size}
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {
             "strategy": self.strategy,
             "reconstruction": self.reconstruction,

@@ -173,7 +173,7 @@ class ProductMechanism(GaussianPrivacy):
         return written._rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"factors": self.factors}
 
     def __repr__(self) -> str:

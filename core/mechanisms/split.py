@@ -197,7 +197,7 @@ class SplitMechanism(GaussianPrivacy):
         return written._rounded_from(rows=share, noise=share)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"workload": self.workload, "shapes": tuple(self.point.shapes), "noise": self.point.levels}
 
     def __repr__(self) -> str:

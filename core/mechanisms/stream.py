@@ -297,7 +297,7 @@ class StreamMechanism(SteppedMechanism):
         return inverse_root(self, DRAWN).recurrence()
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         names = ("neighbour_weights", "query_weights", "level")
         return {"workload": self.workload} | {name: getattr(self.point, name) for name in names}
 
@@ -473,7 +473,7 @@ class CausalMechanism(SteppedMechanism):
         )
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"level": self.level, **strategy_parts(self._strategy)}
 
     def __repr__(self) -> str:

@@ -224,20 +224,20 @@ class Workload(Displayed):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         """Return the matrix W (m, d) written out, as `numpy.asarray` asks for it."""
-        written = self.dense()
-        return np.array(written, dtype=dtype) if copy or dtype is not None else written
+        matrix = self.dense()
+        return np.array(matrix, dtype=dtype) if copy or dtype is not None else matrix
 
     def __getitem__(self, queries: int | slice | Sequence[int] | npt.NDArray[np.generic]) -> Workload:
         """Return the workload of one query, by its number, or of several: by a slice, their numbers, or a mask."""
         numbers = np.arange(self.shape[0])
         try:
-            chosen = numbers[queries]
+            index = numbers[queries]
         except (IndexError, TypeError, ValueError) as error:
-            shown, last = validate.shown(queries), self.shape[0] - 1
+            text, last = validate.shown(queries), self.shape[0] - 1
             raise InvalidInputError(
-                f"queries must be numbers from 0 to {last}, a slice or a mask, got {shown}"
+                f"queries must be numbers from 0 to {last}, a slice or a mask, got {text}"
             ) from error
-        return self.select(np.atleast_1d(chosen))
+        return self.select(np.atleast_1d(index))
 
     def __iter__(self) -> Iterator[Workload]:
         """Yield the queries one by one, each a workload."""
@@ -256,8 +256,8 @@ class Workload(Displayed):
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"queries": self.shape[0], "cells": count_text(self.shape[1], 6)}
         if self.domain is not None:
-            shown = [f"{name} ({count})" for name, count in self.domain.sizes[:SHOWN_ATTRIBUTES]]
-            facts["attributes"] = ", ".join([*shown, *(["…"] if len(self.domain.sizes) > len(shown) else [])])
+            attributes = [f"{name} ({count})" for name, count in self.domain.sizes[:SHOWN_ATTRIBUTES]]
+            facts["attributes"] = ", ".join([*attributes, *(["…"] if len(self.domain.sizes) > len(attributes) else [])])
         return facts
 
     def __repr__(self) -> str:
@@ -304,33 +304,33 @@ def check_asks(workload: Workload) -> None:
         raise InvalidInputError("workload must have at least one query that is not all zero")
 
 
-def same_content(one: object, other: object) -> bool:
+def same_content(first: object, second: object) -> bool:
     """Whether two values say the same: whatever knows it itself, matrices, tuples, dataclasses, or plain values."""
-    if one is other:
+    if first is second:
         return True
-    if one is None or other is None:
+    if first is None or second is None:
         return False
-    if hasattr(one, "same_as"):
-        return bool(one.same_as(other))
-    if isinstance(one, tuple):
-        return isinstance(other, tuple) and len(one) == len(other) and all(map(same_content, one, other))
-    if isinstance(one, np.ndarray) or sp.issparse(one):
-        arrays = isinstance(other, np.ndarray) or sp.issparse(other)
-        return bool(arrays and np.array_equal(to_dense(one), to_dense(other)))
-    if is_dataclass(one) and type(one).__eq__ is object.__eq__:
-        return type(one) is type(other) and all(
-            same_content(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+    if hasattr(first, "same_as"):
+        return bool(first.same_as(second))
+    if isinstance(first, tuple):
+        return isinstance(second, tuple) and len(first) == len(second) and all(map(same_content, first, second))
+    if isinstance(first, np.ndarray) or sp.issparse(first):
+        arrays = isinstance(second, np.ndarray) or sp.issparse(second)
+        return bool(arrays and np.array_equal(to_dense(first), to_dense(second)))
+    if is_dataclass(first) and type(first).__eq__ is object.__eq__:
+        return type(first) is type(second) and all(
+            same_content(getattr(first, field.name), getattr(second, field.name)) for field in fields(first)
         )
-    return bool(np.all(one == other))
+    return bool(np.all(first == second))
 
 
-def _labels(argument: str, labels: Sequence[str] | None, count: int, one: str) -> tuple[str, ...] | None:
+def _labels(argument: str, labels: Sequence[str] | None, count: int, noun: str) -> tuple[str, ...] | None:
     """Return the names of `count` things, each called `one`, as texts; None where none were given."""
     if labels is None:
         return None
     texts = tuple(str(label) for label in validate.sequence(**{argument: labels}))
     if len(texts) != count:
-        raise InvalidInputError(f"{argument} must have {count} entries, one per {one}, got {len(texts)}")
+        raise InvalidInputError(f"{argument} must have {count} entries, one per {noun}, got {len(texts)}")
     return texts
 
 

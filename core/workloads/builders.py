@@ -69,14 +69,14 @@ def random_range(d: int | DomainLike, m: int, rng: Seed) -> Workload:
     domain, queries = as_domain(d), validate.size(m=m)
     check_dense_size(queries, domain.cells)
     attributes = len(domain.shape)
-    most = generator.integers(1, attributes, size=queries, endpoint=True)
+    num_restricted = generator.integers(1, attributes, size=queries, endpoint=True)
     order = generator.permuted(np.tile(np.arange(attributes), (queries, 1)), axis=1)
-    restricted = order < most[:, None]
+    restricted = order < num_restricted[:, None]
     ends = np.stack([np.sort(generator.integers(n, size=(queries, 2)), axis=1) for n in domain.shape], axis=1)
     matrix = np.ones((queries, 1))
     for axis, size in enumerate(domain.shape):
-        inside = _membership(ends[:, axis, 0], ends[:, axis, 1], size) | ~restricted[:, axis, None]
-        matrix = (matrix[:, :, None] * inside[:, None, :]).reshape(queries, -1)
+        members = _membership(ends[:, axis, 0], ends[:, axis, 1], size) | ~restricted[:, axis, None]
+        matrix = (matrix[:, :, None] * members[:, None, :]).reshape(queries, -1)
     names = [
         ", ".join(_span(name, *ends[query, axis]) for axis, name in enumerate(domain.names) if restricted[query, axis])
         for query in range(queries)
@@ -112,22 +112,22 @@ def range_marginals(
     ((9, 6), ('age=0', 'age=0..1', 'age=0..2'))
     """
     table = as_domain(domain)
-    chosen = chosen_axes(table, ways, sets)
+    tables = chosen_axes(table, ways, sets)
     entries = sum(
         math.prod(n * (n + 1) * (n + 2) // 6 if axis in axes else n for axis, n in enumerate(table.shape))
-        for axes in chosen
+        for axes in tables
     )
     if entries > MAX_ENTRIES:
         raise InvalidInputError(
             f"range marginals of {entries} non-zero entries are too large to write out (limit {MAX_ENTRIES})"
         )
     blocks, names, groups = [], [], []
-    for axes in chosen:
+    for axes in tables:
         matrix, spans = sp.csr_array(np.ones((1, 1))), []
         for axis, (name, size) in enumerate(table.sizes):
             first, last = np.triu_indices(size)
-            inside = _membership(first, last, size) if axis in axes else np.ones((1, size))
-            matrix = sp.kron(matrix, sp.csr_array(inside, dtype=np.float64), format="csr")
+            members = _membership(first, last, size) if axis in axes else np.ones((1, size))
+            matrix = sp.kron(matrix, sp.csr_array(members, dtype=np.float64), format="csr")
             if axis in axes:
                 spans.append([_span(name, a, b) for a, b in zip(first, last, strict=True)])
         blocks.append(matrix)
@@ -199,23 +199,23 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
         raise InvalidInputError(f"attributes must be at most {MAX_ATTRIBUTES}, got {count}")
     sizes = _sizes(order, count)
     check_dense_size(sum(math.comb(count, size) for size in sizes), 1 << count)
-    chosen = [axes for size in sizes for axes in itertools.combinations(range(count), size)]
+    sets = [axes for size in sizes for axes in itertools.combinations(range(count), size)]
     domain = as_domain([2] * count)
     ones = (np.arange(1 << count)[:, None] >> np.arange(count)[::-1]) & 1
-    members = np.zeros((len(chosen), count), dtype=np.intp)
-    for row, axes in zip(members, chosen, strict=True):
+    members = np.zeros((len(sets), count), dtype=np.intp)
+    for row, axes in zip(members, sets, strict=True):
         row[list(axes)] = 1
-    names = [f"parity of {', '.join(domain.names[axis] for axis in axes)}" if axes else "total" for axes in chosen]
-    return Workload(1.0 - 2.0 * (members @ ones.T % 2), names, [f"order {len(axes)}" for axes in chosen], domain)
+    names = [f"parity of {', '.join(domain.names[axis] for axis in axes)}" if axes else "total" for axes in sets]
+    return Workload(1.0 - 2.0 * (members @ ones.T % 2), names, [f"order {len(axes)}" for axes in sets], domain)
 
 
 def _sizes(order: int | Iterable[int] | None, count: int) -> list[int]:
     sizes = range(count + 1) if order is None else order
-    several = validate.sequence(order=sizes) if hasattr(sizes, "__iter__") else (sizes,)
-    wanted = [validate.index(count + 1, order=size) for size in several]
-    if not wanted or len(set(wanted)) != len(wanted):
-        raise InvalidInputError(f"order must be one or more distinct integers, got {wanted}")
-    return wanted
+    orders = validate.sequence(order=sizes) if hasattr(sizes, "__iter__") else (sizes,)
+    distinct = [validate.index(count + 1, order=size) for size in orders]
+    if not distinct or len(set(distinct)) != len(distinct):
+        raise InvalidInputError(f"order must be one or more distinct integers, got {distinct}")
+    return distinct
 
 
 MAX_CELLS = 2**24
@@ -260,9 +260,9 @@ def identity_total(d: int) -> Workload:
            [0., 1.],
            [1., 1.]])
     """
-    cells, whole = identity(d), total(d)
-    matrix = sp.vstack([sp.csr_array(part.matrix) for part in (cells, whole)], format="csr")
-    return Workload(matrix, cells.names + whole.names, cells.groups + whole.groups)
+    cells, row = identity(d), total(d)
+    matrix = sp.vstack([sp.csr_array(part.matrix) for part in (cells, row)], format="csr")
+    return Workload(matrix, cells.names + row.names, cells.groups + row.groups)
 
 
 def random_signs(d: int, m: int, rng: Seed, probability: float = 0.2) -> Workload:
@@ -386,9 +386,9 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
         raise InvalidInputError(f"stacked workloads must have the same number of cells, got {cells}")
     texts = _as_labels(labels, len(workloads))
     if all(getattr(piece, "in_table_order", True) for piece in workloads):
-        kept = union_of(workloads, texts)
-        if kept is not None:
-            return kept
+        union = union_of(workloads, texts)
+        if union is not None:
+            return union
     names = [name for piece in workloads for name in piece.names]
     marks = [None] * len(workloads) if texts is None else texts
     labelled = [

@@ -149,12 +149,12 @@ def per_table(workload: UnionWorkload, numbers: Mapping[str, float]) -> dict[str
     """
     validate.instance(UnionWorkload, workload=workload)
     validate.mapping("tables to numbers", numbers=numbers)
-    known = {name: (name, *published(name)) for name in workload.table_names}
+    table_codes = {name: (name, *published(name)) for name in workload.table_names}
     for key in numbers:
-        if not any(key in value for value in known.values()):
+        if not any(key in value for value in table_codes.values()):
             raise InvalidInputError(f"numbers must name published tables of the workload, {key!r} is not one")
     values = {}
-    for name, names in known.items():
+    for name, names in table_codes.items():
         if not (held := [numbers[name] for name in names if name in numbers]):
             raise InvalidInputError(f"numbers must name every published table, {names[1]!r} is not")
         values[name] = held[0]
@@ -272,6 +272,6 @@ def _age_name(first: int, after: int | None) -> str:
 
 def _group_counts(size: int, lines: Mapping[str, Iterable[int]]) -> Workload:
     """Return a query set of counts of the values listed under each name."""
-    counted = [[*values] for values in lines.values()]
-    entries = np.ones(sum(map(len, counted))), np.concatenate(counted), np.cumsum([0, *map(len, counted)])
+    groups = [[*values] for values in lines.values()]
+    entries = np.ones(sum(map(len, groups))), np.concatenate(groups), np.cumsum([0, *map(len, groups)])
     return Workload(sp.csr_array(entries, shape=(len(lines), size)), [*lines])

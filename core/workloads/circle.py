@@ -117,7 +117,7 @@ class CircularWorkload(StructuredWorkload):
         return (self.bases,)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"bases": self.bases}
 
     def __repr__(self) -> str:
@@ -164,8 +164,8 @@ def circular_ranges(n: int, lengths: Iterable[int] | None = None) -> CircularWor
     cells = validate.size(n=n)
     if lengths is None:
         _check_size(cells, cells)
-    listed = range(1, cells + 1) if lengths is None else validate.sequence(lengths=lengths)
-    sizes = [validate.size(lengths=length) for length in listed]
+    values = range(1, cells + 1) if lengths is None else validate.sequence(lengths=lengths)
+    sizes = [validate.size(lengths=length) for length in values]
     if not sizes or max(sizes) > cells:
         raise InvalidInputError(f"lengths must be one or more of 1 to {cells}, got {sizes[:10]}")
     _check_size(cells, len(sizes))
@@ -215,21 +215,21 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
     """
     cells = validate.size(n=n)
     members = validate.sequence(subset=subset)
-    allowed = all(isinstance(member, int | np.integer) and 0 <= member < cells for member in members)
-    if not (members and allowed):
+    is_valid = all(isinstance(member, int | np.integer) and 0 <= member < cells for member in members)
+    if not (members and is_valid):
         raise InvalidInputError(f"subset must hold one or more integers from 0 to {cells - 1}, got {members[:10]}")
-    chosen = np.unique(np.array(members, dtype=np.int64))
-    if cells * len(chosen) ** 2 > MAX_STEPS:
+    values = np.unique(np.array(members, dtype=np.int64))
+    if cells * len(values) ** 2 > MAX_STEPS:
         raise InvalidInputError(
-            f"affine images of {len(chosen)} of {cells} values take too long to tell apart (limit {MAX_STEPS} steps)"
+            f"affine images of {len(values)} of {cells} values take too long to tell apart (limit {MAX_STEPS} steps)"
         )
-    distinct: dict[bytes, Index] = {}
+    images: dict[bytes, Index] = {}
     for factor in (factor for factor in range(1, cells + 1) if math.gcd(factor, cells) == 1):
-        image = np.asarray((factor * chosen) % cells, dtype=np.intp)
-        distinct.setdefault(_least_translate(image, cells), image)
-    _check_size(cells, len(distinct))
-    bases = np.zeros((len(distinct), cells))
-    for row, members_of in enumerate(distinct.values()):
+        image = np.asarray((factor * values) % cells, dtype=np.intp)
+        images.setdefault(_least_translate(image, cells), image)
+    _check_size(cells, len(images))
+    bases = np.zeros((len(images), cells))
+    for row, members_of in enumerate(images.values()):
         bases[row, members_of] = 1.0
     return CircularWorkload(bases)
 
@@ -273,5 +273,5 @@ def _period(base: Array) -> int:
 
 def _least_translate(members: Index, cells: int) -> bytes:
     """Return the canonical translate of a set of values: the least that contains 0, the same for all translates."""
-    moved = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
-    return moved[np.lexsort(moved.T[::-1])[0]].tobytes()
+    translates = np.sort((members[None, :] - members[:, None]) % cells, axis=1)
+    return translates[np.lexsort(translates.T[::-1])[0]].tobytes()

@@ -81,14 +81,14 @@ class Domain:
     def axes(self, attributes: Iterable[str]) -> tuple[int, ...]:
         """Return the positions of the named attributes, in the domain's own order."""
         items = (attributes,) if isinstance(attributes, str) else sequence(attributes=attributes)
-        wanted = tuple(composed(name) if isinstance(name, str) else name for name in items)
-        unknown = [name for name in wanted if not isinstance(name, str) or name not in self.names]
+        names = tuple(composed(name) if isinstance(name, str) else name for name in items)
+        unknown = [name for name in names if not isinstance(name, str) or name not in self.names]
         if unknown:
-            near = did_you_mean(unknown[0], self.names)
-            raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}{near}")
-        if len(set(wanted)) != len(wanted):
-            raise InvalidInputError(f"attributes must be distinct, got {wanted}")
-        return tuple(sorted(self.names.index(name) for name in wanted))
+            hint = did_you_mean(unknown[0], self.names)
+            raise InvalidInputError(f"attribute {unknown[0]!r} is not in the domain {list(self.names)}{hint}")
+        if len(set(names)) != len(names):
+            raise InvalidInputError(f"attributes must be distinct, got {names}")
+        return tuple(sorted(self.names.index(name) for name in names))
 
     @property
     def impossible(self) -> tuple[Mapping[int, Sequence[int]], ...]:
@@ -103,10 +103,10 @@ class Domain:
         if not self.impossible:
             return None
         codes = self.codes()
-        kept = np.ones(self.cells, dtype=bool)
-        for together in self.impossible:
-            kept &= ~np.all([np.isin(codes[axis], chosen) for axis, chosen in together.items()], axis=0)
-        return kept
+        possible = np.ones(self.cells, dtype=bool)
+        for combination in self.impossible:
+            possible &= ~np.all([np.isin(codes[axis], values) for axis, values in combination.items()], axis=0)
+        return possible
 
     @property
     def canonical(self) -> str:
@@ -121,10 +121,10 @@ class Domain:
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Domain:
         """Return the attributes of several domains, one after another."""
-        known = [
+        checked = [
             instance(Domain, **{f"domains[{place}]": domain}) for place, domain in enumerate(sequence(domains=domains))
         ]
-        return cls([pair for domain in known for pair in domain.sizes])
+        return cls([pair for domain in checked for pair in domain.sizes])
 
     def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
         """Return the queries on an attribute that words, values or named rows stand for; None for its values.
@@ -209,19 +209,19 @@ class Lattice:
         Raises `InvalidInputError` for more than `MAX_SUBSPACES`, counted once per table.
         """
         sizes = domain.shape
-        chosen = [tuple(axis for axis in axes if sizes[axis] > 1) for axes in tables]
-        if sum(2 ** len(axes) for axes in chosen) > MAX_SUBSPACES:
+        sets = [tuple(axis for axis in axes if sizes[axis] > 1) for axes in tables]
+        if sum(2 ** len(axes) for axes in sets) > MAX_SUBSPACES:
             raise InvalidInputError(
                 f"tables have more than {MAX_SUBSPACES} residual subspaces in all, too many to list"
             )
         places: dict[Axes, int] = {}
         rows, columns = [], []
-        for column, axes in enumerate(chosen):
+        for column, axes in enumerate(sets):
             for count in range(len(axes) + 1):
                 for subset in itertools.combinations(axes, count):
                     rows.append(places.setdefault(subset, len(places)))
                     columns.append(column)
-        free = np.array(sizes, dtype=np.float64) - 1
-        dimensions = np.array([free[list(axes)].prod() for axes in places])
-        incidence = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(places), len(chosen)))
+        dimensions_per_attribute = np.array(sizes, dtype=np.float64) - 1
+        dimensions = np.array([dimensions_per_attribute[list(axes)].prod() for axes in places])
+        incidence = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(places), len(sets)))
         return cls(tuple(places), dimensions, incidence)

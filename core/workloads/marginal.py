@@ -52,15 +52,15 @@ class MarginalWorkload(StructuredWorkload):
     _table_names: tuple[str, ...] | None
 
     def __init__(self, domain: Domain, axes: Iterable[Axes]) -> None:
-        chosen = validate.sequence(axes=axes)
+        checked = validate.sequence(axes=axes)
         count = len(validate.instance(Domain, domain=domain).names)
-        for attributes in chosen:
+        for attributes in checked:
             if not are_positions(attributes, count):
                 raise InvalidInputError(
                     f"axes must be tuples of increasing positions below {count}, got {attributes!r}"
                 )
-        set_parts(self, axes=chosen, _lattice=None, _names=None, _table_cells=None, _table_names=None)
-        self._begin((sum(cells_of(domain, axes) for axes in chosen), domain.cells), domain)
+        set_parts(self, axes=checked, _lattice=None, _names=None, _table_cells=None, _table_names=None)
+        self._begin((sum(cells_of(domain, axes) for axes in checked), domain.cells), domain)
 
     @property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -86,8 +86,8 @@ class MarginalWorkload(StructuredWorkload):
     @property
     def product_tables(self) -> tuple[Table, ...]:
         """Each table, as the product of the values of its attributes."""
-        named = zip(self.table_names, self.axes, strict=True)
-        return tuple(Table(name, tuple((axis, None) for axis in axes)) for name, axes in named)
+        pairs = zip(self.table_names, self.axes, strict=True)
+        return tuple(Table(name, tuple((axis, None) for axis in axes)) for name, axes in pairs)
 
     @property
     def table_cells(self) -> Array:
@@ -161,7 +161,7 @@ class MarginalWorkload(StructuredWorkload):
         return self._domain, self.axes
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         assert self.domain is not None
         return {**sets_to_arrays(self.domain, self.axes)}
 
@@ -242,11 +242,11 @@ def random_marginals(domain: tabulations.DomainLike, tables: int, rng: np.random
     if count >= 2**attributes:
         raise InvalidInputError(f"tables must be at most {2**attributes - 1}, the marginals, got {count}")
     _few_tables(table, count)
-    drawn: dict[tuple[str, ...], None] = {}
-    while len(drawn) < count:
+    sets: dict[tuple[str, ...], None] = {}
+    while len(sets) < count:
         members = generator.random(attributes) < 0.5
-        drawn.update({tuple(np.array(table.names)[members]): None} if members.any() else {})
-    return marginals(table, sets=drawn)
+        sets.update({tuple(np.array(table.names)[members]): None} if members.any() else {})
+    return marginals(table, sets=sets)
 
 
 def cells_of(domain: Domain, axes: Axes) -> int:

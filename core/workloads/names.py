@@ -39,16 +39,16 @@ def builtin_workload(text: str) -> Workload:
     """
     if not isinstance(text, str):
         raise InputTypeError(f"the name of a workload must be a text, got {type(text).__name__}")
-    name, colon, rest = text.strip().partition(":")
+    name, colon, arguments = text.strip().partition(":")
     entry = BUILT_IN.get(name)
     if entry is None:
-        near = did_you_mean(name, BUILT_IN)
-        meant = f"{near[:-2]}{colon}{rest}?)" if near else ""
-        raise InvalidInputError(f"unknown workload {text!r}{meant}; known are {', '.join(usages())}")
-    parts = rest.split(entry.separator) if colon else []
-    most = len(entry.parameters)
+        hint = did_you_mean(name, BUILT_IN)
+        suggestion = f"{hint[:-2]}{colon}{arguments}?)" if hint else ""
+        raise InvalidInputError(f"unknown workload {text!r}{suggestion}; known are {', '.join(usages())}")
+    parts = arguments.split(entry.separator) if colon else []
+    max_arguments = len(entry.parameters)
     try:
-        if not most - entry.optional <= len(parts) <= most:
+        if not max_arguments - entry.optional <= len(parts) <= max_arguments:
             raise ValueError
         values = [read(part.strip()) for read, part in zip(entry.parameters, parts, strict=False)]
     except ValueError:

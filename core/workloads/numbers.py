@@ -1,4 +1,4 @@
-"""Numbers that come with queries, targets or weights: one for all, one each, or by the names of tables and queries."""
+"""Targets and weights of queries: one number for all, one per query or table, or a mapping of names to numbers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dualmech.workloads.domain import Domain
 
 Axes = tuple[int, ...]
 
-MAX_NAMED = 2**20  # largest number of queries among whose names numbers are looked up
+MAX_NAMED = 2**20  # queries whose numbers may be given by name
 
 
 @dataclass(frozen=True, slots=True)
 class ByFactor:
-    """Targets, or weights, of a product of workloads, factor by factor; a query's number is their product.
+    """Targets or weights of the factors of a product workload; the number of a query is the product of its factors'.
 
     Parameters
     ----------
     numbers
-        One per factor, each as a problem on that factor alone takes them.
+        One argument per factor, in the form that a problem on the factor takes.
 
     Examples
     --------
@@ -45,41 +45,41 @@ class ByFactor:
 
 
 def by_table(values: object, name: str, domain: Domain, tables: Sequence[Axes], names: Sequence[str]) -> Array:
-    """Return one positive number a table, from one for all, one each, or a mapping.
+    """Return one positive number per table, from one for all, one per table, or a mapping.
 
-    Keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's own name comes before
-    its attributes, and these before its ways.
-    Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, of another count, a table that
-    is not named, is named twice, or is not in the workload.
+    The keys of a mapping are names of tables, sets of attributes, or numbers of ways; a table's name takes precedence
+    over its attributes, and these over its ways.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are not positive, a wrong number of them, and tables
+    that are not named, are named twice, or are not in the workload.
     """
     values = validate.as_mapping(**{name: values})
     if not isinstance(values, Mapping):
         return validate.per_item(len(tables), **{name: values})
     keys = {*names, *tables, *(len(axes) for axes in tables)}
-    known: dict[Any, float] = {}
+    by_key: dict[Any, float] = {}
     for key, value in values.items():
         resolved = _key(key, name, domain, keys)
         if resolved not in keys:
-            shown = f"{key}-way" if isinstance(resolved, int) else repr(key)
-            raise InvalidInputError(f"{name} must name tables of the workload, got {shown}")
-        if resolved in known:
+            label = f"{key}-way" if isinstance(resolved, int) else repr(key)
+            raise InvalidInputError(f"{name} must name tables of the workload, got {label}")
+        if resolved in by_key:
             raise InvalidInputError(f"{name} must name each table once, {key!r} is double")
-        known[resolved] = validate.positive_number(**{f"{name}[{key!r}]": value})
-    chosen = [
-        known.get(label, known.get(axes, known.get(len(axes)))) for label, axes in zip(names, tables, strict=True)
+        by_key[resolved] = validate.positive_number(**{f"{name}[{key!r}]": value})
+    numbers = [
+        by_key.get(label, by_key.get(axes, by_key.get(len(axes)))) for label, axes in zip(names, tables, strict=True)
     ]
-    for label, value in zip(names, chosen, strict=True):
+    for label, value in zip(names, numbers, strict=True):
         if value is None:
             raise InvalidInputError(
                 f"{name} must name every table, by its name, its attributes or its ways; {label!r} is not"
             )
-    return freeze(np.array(chosen, dtype=np.float64))
+    return freeze(np.array(numbers, dtype=np.float64))
 
 
 def by_query(workload: Workload, values: object, name: str, positive: bool = True) -> Array:
-    """Return one number per query, from one for all, one each, or a mapping of names of queries or of their groups.
+    """Return one number per query, from one for all, one per query, or a mapping of names of queries or groups.
 
-    A query's own name comes before its group's.
+    A query's name takes precedence over its group's.
     """
     count = workload.shape[0]
     if isinstance(values, Mapping):
@@ -101,28 +101,28 @@ def by_query(workload: Workload, values: object, name: str, positive: bool = Tru
 
 def _of_each_query(workload: Workload, values: Mapping[Any, Any], name: str, positive: bool) -> list[Any]:
     groups = {*workload.groups}
-    known = groups.union(workload.names)
+    keys = groups.union(workload.names)
     numbers: dict[str, object] = {}
     for key, value in values.items():
-        query = key if key in known else str(key)  # the numbers of an index are names of queries as texts
-        if query not in known:
+        query = key if key in keys else str(key)  # an index of integers names queries by their digits
+        if query not in keys:
             raise InvalidInputError(f"{name} must name queries of the workload or groups, got {key!r}")
         if query in numbers:
             raise InvalidInputError(f"{name} must name each query once, {key!r} is double")
         numbers[query] = value
-        if not (isinstance(value, float | int) and 0 < value < np.inf):  # what is plain needs no more of a check
-            allowed = validate.positive_number if positive else validate.nonnegative_number
-            numbers[query] = allowed(**{f"{name}[{key!r}]": value})
+        if not (isinstance(value, float | int) and 0 < value < np.inf):
+            check = validate.positive_number if positive else validate.nonnegative_number
+            numbers[query] = check(**{f"{name}[{key!r}]": value})
     if not groups.issuperset(numbers):
-        twice = next((query for query, times in Counter(workload.names).items() if times > 1), None)
-        if twice is not None:
-            raise InvalidInputError(f"{name} by name needs queries with distinct names, {twice!r} is double")
-    chosen = [
+        duplicate = next((query for query, times in Counter(workload.names).items() if times > 1), None)
+        if duplicate is not None:
+            raise InvalidInputError(f"{name} by name needs queries with distinct names, {duplicate!r} is double")
+    per_query = [
         numbers.get(query, numbers.get(group)) for query, group in zip(workload.names, workload.groups, strict=True)
     ]
-    if None in chosen:
-        raise InvalidInputError(f"{name} must name every query, {workload.names[chosen.index(None)]!r} is not")
-    return chosen
+    if None in per_query:
+        raise InvalidInputError(f"{name} must name every query, {workload.names[per_query.index(None)]!r} is not")
+    return per_query
 
 
 def _key(key: object, name: str, domain: Domain, keys: set[Any]) -> Any:
@@ -138,7 +138,7 @@ def _key(key: object, name: str, domain: Domain, keys: set[Any]) -> Any:
 
 
 def by_query_or_table(workload: Workload, values: object, name: str) -> Array:
-    """Return one number per query, also from a mapping that names more than queries and groups: tables."""
+    """Return one number per query; a mapping may name queries, groups or tables."""
     if isinstance(values, Mapping) and not {*values} <= {*workload.names, *workload.groups}:
         tables = workload.tabular()
         if tables is not None:
@@ -147,9 +147,9 @@ def by_query_or_table(workload: Workload, values: object, name: str) -> Array:
 
 
 def of_tables(workload: Workload, tables: Any, values: Any, name: str) -> Array | None:
-    """Return one number a table, or None where queries of a table have different ones."""
-    counted = not isinstance(values, Mapping) and not is_number(values)
-    if counted:
+    """Return one number per table, or None if the queries of a table have different numbers."""
+    is_sequence = not isinstance(values, Mapping) and not is_number(values)
+    if is_sequence:
         checked = validate.numeric(1, **{name: values})
         if len(checked) not in (len(tables.table_names), workload.shape[0]):
             raise InvalidInputError(
@@ -172,7 +172,7 @@ def of_tables(workload: Workload, tables: Any, values: Any, name: str) -> Array 
 
 
 def _even(workload: Workload, values: Array) -> Array | None:
-    """Return the number of each table, where all its queries have the same."""
+    """Return one number per table, or None if the queries of a table have different numbers."""
     tables = workload.table_numbers()
     firsts = values[np.unique(tables, return_index=True)[1]]
     return firsts if np.array_equal(firsts[tables], values) else None

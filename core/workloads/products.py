@@ -1,4 +1,4 @@
-"""Product workloads: every product of one query of each factor, whatever the number of cells."""
+"""Product workloads: every product of one query of each factor, for any number of cells."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dualmech.workloads.unions import Table, UnionWorkload, union_of
 class ProductWorkload(StructuredWorkload):
     """The Kronecker product ``W_1 ⊗ … ⊗ W_r`` of workloads, made by `dualmech.workloads.kron`; its matrix on demand.
 
-    Its cells are the combinations of theirs, in row-major order, the last factor fastest; so are its queries.
+    Its cells and its queries are combinations of the factors', in row-major order (the last factor varies fastest).
 
     Attributes
     ----------
     factors : tuple of Workload
         The factors, none of them a product.
     domain : Domain or None
-        The factors' attributes one after another, where all have a domain and no name comes twice.
+        The attributes of all factors, in order; None if a factor has no domain or two attributes have one name.
     """
 
     __slots__ = ("_names", "factors")
@@ -50,31 +50,32 @@ class ProductWorkload(StructuredWorkload):
         self._begin((math.prod(queries), math.prod(cells)), _joint_domain([factor.domain for factor in checked]))
 
     def tabular(self) -> UnionWorkload | None:
-        """Return the products of one table of each factor; None where a factor of several attributes has no tables."""
+        """Return the products of one table of each factor; None if a factor of several attributes has no tables."""
         return union_of([self])
 
     @property
     def product_tables(self) -> tuple[Table, ...] | None:
-        """Every product of one table of each factor; a factor without tables must have one attribute."""
+        """Every product of one table of each factor; None if a factor without tables has several attributes."""
         if self.domain is None:
             return None
         tables, start = [Table("", ())], 0
         for factor in self.factors:
-            domain, known = cast(Domain, factor.domain), factor.tabular()
-            if known is None and len(domain.shape) != 1:
+            domain, tabular = cast(Domain, factor.domain), factor.tabular()
+            if tabular is None and len(domain.shape) != 1:
                 return None
-            listed = (Table(domain.names[0], ((0, factor),)),) if known is None else known.product_tables
-            tables = [one.times(two, start) for one in tables for two in listed]
+            own_table = (Table(domain.names[0], ((0, factor),)),)
+            factor_tables = own_table if tabular is None else tabular.product_tables
+            tables = [table.times(factor_table, start) for table in tables for factor_table in factor_tables]
             start += len(domain.shape)
         return tuple(tables)
 
     @property
     def in_table_order(self) -> bool:
-        """Whether the queries of one table stand together: the first factor alone has several."""
+        """Whether the queries of each table are consecutive: only the first factor may have several tables."""
         return all(len(factor.table_counts) == 1 for factor in self.factors[1:])
 
     def table_numbers(self) -> npt.NDArray[np.intp]:
-        """Return the table of each query (m,), by its number in `product_tables`; they need not be in order."""
+        """Return for each query the index of its table in `product_tables`, shape (m,)."""
         numbers = np.zeros(1, dtype=np.intp)
         for factor in self.factors:
             numbers = np.add.outer(numbers * len(factor.table_counts), factor.table_numbers()).ravel()
@@ -82,7 +83,7 @@ class ProductWorkload(StructuredWorkload):
 
     @property
     def matrix(self) -> Matrix:
-        """W (m, d), sparse where all factors are; refused where it is too large to write out."""
+        """W (m, d), sparse if all factors are; refused if it has too many entries."""
         if self._written is None:
             entries = math.prod(_stored_entries(factor) for factor in self.factors)
             if entries > MAX_DENSE_ENTRIES:
@@ -92,11 +93,11 @@ class ProductWorkload(StructuredWorkload):
                 )
             matrices = [factor.matrix for factor in self.factors]
             if self.is_sparse:
-                written = reduce(lambda one, two: sp.kron(one, two, format="csr"), matrices)
-                written = sp.csr_array(written)
+                matrix = reduce(lambda a, b: sp.kron(a, b, format="csr"), matrices)
+                matrix = sp.csr_array(matrix)
             else:
-                written = linalg.kronecker([factor.dense() for factor in self.factors])
-            set_parts(self, _written=written)
+                matrix = linalg.kronecker([factor.dense() for factor in self.factors])
+            set_parts(self, _written=matrix)
         return self._written
 
     @property
@@ -126,7 +127,7 @@ class ProductWorkload(StructuredWorkload):
         return (self.factors,)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"factors": self.factors}
 
     def __repr__(self) -> str:
@@ -142,7 +143,7 @@ def kron(*factors: Workload) -> ProductWorkload:
     Parameters
     ----------
     factors : Workload
-        Two or more; a factor that is a product itself stands for its own factors.
+        Two or more; a factor that is a product is replaced by its factors.
 
     Examples
     --------
@@ -160,7 +161,7 @@ def kron(*factors: Workload) -> ProductWorkload:
 
 
 def as_product(workload: Workload) -> ProductWorkload | None:
-    """Return a product as it is, and a union of one table as the product over its domain; None for anything else."""
+    """Return a product unchanged, and a union of one table as a product over its domain; None for other workloads."""
     if isinstance(workload, ProductWorkload):
         return workload
     tables = workload.tables if isinstance(workload, UnionWorkload) else ()
@@ -176,7 +177,7 @@ def as_product(workload: Workload) -> ProductWorkload | None:
 
 
 def factored(workload: ProductWorkload, values: Array) -> tuple[Array, ...] | None:
-    """Return positive numbers of each factor whose products are those of the queries (m,), to rounding; else None."""
+    """Return numbers of the factors whose products are the given numbers (m,) up to rounding; None if there are none."""
     if np.any(values <= 0):
         return None
     table = values.reshape([factor.shape[0] for factor in workload.factors])
@@ -184,26 +185,26 @@ def factored(workload: ProductWorkload, values: Array) -> tuple[Array, ...] | No
     for axis in range(table.ndim):
         line = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)[:, 0]
         vectors.append(line if axis == 0 else line / first)
-    made = reduce(np.multiply.outer, vectors)
-    return tuple(vectors) if np.all(np.abs(made - table) <= 4 * table.ndim * linalg.EPS * table) else None
+    products = reduce(np.multiply.outer, vectors)
+    return tuple(vectors) if np.all(np.abs(products - table) <= 4 * table.ndim * linalg.EPS * table) else None
 
 
 def outer(vectors: Sequence[Array]) -> Array:
-    """Return all products of one entry of each vector, the last fastest; refused above `MAX_NAMES` of them."""
+    """Return all products of one entry of each vector, at most `MAX_NAMES`; the last vector varies fastest."""
     count = math.prod(len(vector) for vector in vectors)
     if count > MAX_NAMES:
         raise InvalidInputError(
             f"{count_text(count)} products of the factors' numbers are too many to write out (limit {MAX_NAMES}); "
             f"take the factors' own"
         )
-    # In units of powers of two, so that no product of a few is too large where that of all is not.
+    # Scaled by powers of 2, so that no partial product overflows if the whole product does not.
     units = [math.frexp(float(np.abs(vector).max()))[1] for vector in vectors]
     scaled = (np.ldexp(vector, -unit) for vector, unit in zip(vectors, units, strict=True))
-    return np.ldexp(reduce(lambda one, two: np.multiply.outer(one, two).ravel(), scaled), sum(units))
+    return np.ldexp(reduce(lambda a, b: np.multiply.outer(a, b).ravel(), scaled), sum(units))
 
 
 def product(numbers: Iterable[float]) -> float:
-    """Return the product of nonnegative numbers, even where the product of a few of them overflows.
+    """Return the product of non-negative numbers without overflow of partial products.
 
     Examples
     --------
@@ -227,9 +228,9 @@ def _stored_entries(factor: Workload) -> int:
 
 
 def _joint_domain(domains: Sequence[Domain | None]) -> Domain | None:
-    known = [domain for domain in domains if domain is not None]
-    pairs = [pair for domain in known for pair in domain.sizes]
-    if len(known) < len(domains) or len({name for name, _ in pairs}) < len(pairs):
+    domains_of_factors = [domain for domain in domains if domain is not None]
+    pairs = [pair for domain in domains_of_factors for pair in domain.sizes]
+    if len(domains_of_factors) < len(domains) or len({name for name, _ in pairs}) < len(pairs):
         return None
-    kind = next((type(domain) for domain in known if domain.schema_text is not None), Domain)
-    return kind.joined(known)
+    kind = next((type(domain) for domain in domains_of_factors if domain.schema_text is not None), Domain)
+    return kind.joined(domains_of_factors)

@@ -1,4 +1,4 @@
-"""Queries by the steps between neighbouring entries: weighted Gram matrices and quadratic forms without the entries."""
+"""Queries by their first differences: weighted Gram matrices and quadratic forms without the queries' entries."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from dualmech.verified import UNIT, UPWARDS, Enclosure, sum_rounding, two_sum
 
 Index = npt.NDArray[np.intp]
 
-LEAST_ENTRIES = 2**15  # entries of W below which a matrix product is quick enough
-FEW_STEPS = 1 / 16  # pairs of steps, relative to the entries of W, up to which steps are used
-LARGEST_WHOLE = 2.0**20  # largest sum of the steps of a query, absolute, of which sums without rounding are taken
-LEAST_TOTAL = 2.0**-800  # matrices count as this large at least, so that no unit of their digits underflows
+MIN_ENTRIES = 2**15  # of W; for smaller matrices a dense product is fast enough
+MAX_PAIR_FRACTION = 1 / 16  # pairs of differences per entry of W; above it a dense product is faster
+MAX_EXACT_SUM = 2.0**20  # of the absolute differences of a query of integers, for sums without rounding
+MIN_TOTAL = 2.0**-800  # lower bound on the size attributed to a matrix, so that no unit of its digits underflows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Queries ``W = S C``: C takes sums from the last cell back, S holds the few entries that differ from the next.
+    """Queries ``W = S C`` by first differences S, few of which are non-zero; C sums from the last cell backwards.
 
-    A range of ordered cells is two steps, one at its end and one before it begins. S and sums give Gram matrices and
-    quadratic forms of such queries, at no cost per entry.
+    A range of ordered cells has two differences, at its last cell and before its first. Gram matrices and quadratic
+    forms follow from S and cumulative sums, without a cost per entry of W.
     """
 
     steps: sp.csr_array  # (m, n) S
-    pairs: sp.csr_array  # (m, n²) the products ``s_j' s_j``, a row each, what is below the diagonal added above it
-    largest: Array  # (m,) largest entry of each query, absolute
-    is_whole: bool  # whether all entries are whole numbers, so that ``W = S C`` holds exactly
+    pairs: sp.csr_array  # (m, n²) the upper triangles of ``s_j' s_j``, off-diagonal entries doubled, in rows
+    largest: Array  # (m,) maximum absolute entry of each query
+    is_whole: bool  # whether all entries are integers, so that ``W = S C`` holds exactly
 
     @classmethod
     def of(cls, queries: Array) -> Steps | None:
-        """Return the steps of queries; None where they are too many to be of use."""
-        if queries.size < LEAST_ENTRIES:
+        """Return the first differences of queries; None if a dense product is faster."""
+        if queries.size < MIN_ENTRIES:
             return None
         steps = sp.csr_array(queries - np.pad(queries[:, 1:], ((0, 0), (0, 1))))
         largest = np.abs(queries).max(axis=1)
@@ -43,30 +43,30 @@ class Steps:
 
     @classmethod
     def few(cls, steps: sp.csr_array, largest: Array, is_whole: bool) -> Steps | None:
-        """Return queries by given steps; None where they are too many to be of use."""
+        """Return queries by given first differences; None if a dense product is faster."""
         counts, (queries, width) = np.diff(steps.indptr), steps.shape
         entries = float(queries) * width
-        if entries < LEAST_ENTRIES or float(counts.astype(np.float64) @ counts) > FEW_STEPS * entries:
+        if entries < MIN_ENTRIES or float(counts.astype(np.float64) @ counts) > MAX_PAIR_FRACTION * entries:
             return None
-        # Entry q of a query meets each of its entries in turn.
+        # All pairs of differences of each query.
         first = np.repeat(np.arange(steps.nnz), np.repeat(counts, counts))
         starts = np.repeat(steps.indptr[:-1], counts**2)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(counts**2) - counts**2, counts**2)
-        second = starts + within % np.repeat(counts, counts**2)
-        above, others = steps.indices[first] < steps.indices[second], steps.indices[first] <= steps.indices[second]
-        values = (steps.data[first] * steps.data[second] * np.where(above, 2.0, 1.0))[others]
-        places = steps.indices[first[others]].astype(np.intp) * width + steps.indices[second[others]]
+        position = np.arange(len(first)) - np.repeat(np.cumsum(counts**2) - counts**2, counts**2)
+        second = starts + position % np.repeat(counts, counts**2)
+        is_above, is_upper = steps.indices[first] < steps.indices[second], steps.indices[first] <= steps.indices[second]
+        values = (steps.data[first] * steps.data[second] * np.where(is_above, 2.0, 1.0))[is_upper]
+        places = steps.indices[first[is_upper]].astype(np.intp) * width + steps.indices[second[is_upper]]
         ends = np.concatenate([[0], np.cumsum(counts * (counts + 1) // 2)])
         pairs = sp.csr_array((values, places, ends), shape=(queries, width**2))
-        whole = is_whole and float(abs(steps).sum(axis=1).max()) <= LARGEST_WHOLE
-        return cls(steps, pairs, largest, whole)
+        is_exact = is_whole and float(abs(steps).sum(axis=1).max()) <= MAX_EXACT_SUM
+        return cls(steps, pairs, largest, is_exact)
 
     def __len__(self) -> int:
         return len(self.largest)
 
     @property
     def reach(self) -> Array:
-        """Square of the sum of each query's steps, absolute (m,): no partial sum of products of entries is above it."""
+        """Square of the sum of each query's absolute differences (m,): it bounds all partial sums of products."""
         return np.asarray(abs(self.steps).sum(axis=1)).ravel() ** 2
 
     def chosen(self, index: Index) -> Steps:
@@ -87,56 +87,56 @@ class Steps:
         return (half + half.T) / 2
 
     def times(self, matrix: Array, index: object = slice(None)) -> Array:
-        """Return ``W M`` for some queries."""
+        """Return ``W M`` for the queries with these indices."""
         return np.asarray(self.steps[index] @ matrix.cumsum(axis=0))
 
     def forms(self, matrix: Array) -> Array:
-        """Return ``w_j M w_j'`` (m,) of a symmetric matrix."""
+        """Return ``w_j M w_j'`` (m,) for a symmetric matrix M."""
         return np.asarray(self.pairs @ matrix.cumsum(axis=0).cumsum(axis=1).ravel())
 
     def enclosed_forms(self, matrix: Array) -> tuple[Array, Array]:
-        """Return ``w_j M w_j'`` (m,) of whole numbers w and a symmetric M, and bounds of their errors, absolute.
+        """Return ``w_j M w_j'`` (m,) for queries of integers and a symmetric M, and absolute error bounds.
 
-        The leading digits of M are cut so short that they are added without any error, and the rest is small.
+        M is split into leading digits, few enough to be added exactly, and a small remainder.
         """
         reach, total = self.reach, float(np.abs(matrix).sum())
-        most = max(total * float(reach.max()), LEAST_TOTAL)
-        if not np.isfinite(most):
+        bound = max(total * float(reach.max()), MIN_TOTAL)
+        if not np.isfinite(bound):
             return np.full(len(self), np.inf), np.full(len(self), np.inf)
-        # No more than twice the total is left after rounding: 2^52 units, products with steps included.
-        unit = np.ldexp(1.0, int(np.frexp(most)[1]) - 51)
+        # After rounding to units, all sums and products are at most 2^52 units.
+        unit = np.ldexp(1.0, int(np.frexp(bound)[1]) - 51)
         leading = np.rint(matrix / unit) * unit
-        rest = matrix - leading
-        values, small = self.forms(leading), self.forms(rest)
-        # The rest is added up along both sides and over the pairs of steps.
+        remainder = matrix - leading
+        values, correction = self.forms(leading), self.forms(remainder)
+        # The remainder is summed along both sides and over the pairs of differences.
         terms = float(2 * len(matrix) + np.diff(self.pairs.indptr).max(initial=0) + 1)
-        off = sum_rounding(terms) * reach * float(np.abs(rest).sum()) * UPWARDS
-        values = values + small
-        return values, off + 2 * UNIT * np.abs(values)
+        error = sum_rounding(terms) * reach * float(np.abs(remainder).sum()) * UPWARDS
+        values = values + correction
+        return values, error + 2 * UNIT * np.abs(values)
 
 
 def whole_matrix(matrix: Matrix) -> Array | None:
-    """Return a matrix written out where it holds whole numbers alone, none too large for sums without rounding."""
+    """Return a matrix of integers as a dense array, None if an entry is no integer or above `MAX_EXACT_SUM`."""
     entries = matrix.data if sp.issparse(matrix) else matrix
-    if np.abs(entries).max(initial=0.0) > LARGEST_WHOLE or np.any(entries != np.rint(entries)):
+    if np.abs(entries).max(initial=0.0) > MAX_EXACT_SUM or np.any(entries != np.rint(entries)):
         return None
     return np.asarray(matrix.toarray()) if sp.issparse(matrix) else np.asarray(matrix)
 
 
 def exact_gram(rows: Steps | Array, weights: Array) -> Enclosure:
-    """Return ``W' diag(w) W`` (n, n) without any rounding, of whole numbers W and weights w rounded down.
+    """Return ``W' diag(w) W`` (n, n) exactly, for integers W and weights w that are rounded down to 104 bits.
 
-    Weights that are whole multiples of one power of 2, of which all products are together at most 2^52, are added
-    without error in any order. What that leaves of the weights is added likewise: of 104 digits none is lost.
+    The leading bits of the weights are multiples of one power of 2, chosen so that all sums are at most 2^52 multiples:
+    they are added exactly in any order. The next bits are added likewise.
     """
     reach = rows.reach if isinstance(rows, Steps) else np.abs(rows).max(axis=1) ** 2
     parts = []
     for _ in range(2):
-        total = max(float(weights @ reach), LEAST_TOTAL)
+        total = max(float(weights @ reach), MIN_TOTAL)
         unit = np.ldexp(1.0, int(np.frexp(total)[1]) - 52)
-        whole = np.floor(weights / unit)
-        gram = rows.gram(whole) if isinstance(rows, Steps) else (rows.T * whole) @ rows
+        integers = np.floor(weights / unit)
+        gram = rows.gram(integers) if isinstance(rows, Steps) else (rows.T * integers) @ rows
         parts.append(gram * unit)
-        weights = weights - whole * unit
+        weights = weights - integers * unit
     high, low = two_sum(parts[0], parts[1])
     return Enclosure(high, low, np.zeros_like(high))

@@ -1,4 +1,4 @@
-"""Workloads by a rule, with a matrix on demand: running sums, all ranges, sines; and workloads by Gram matrices."""
+"""Workloads with a matrix on demand (running sums, all ranges, sines), and workloads from Gram matrices."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Index = npt.NDArray[np.integer]
 
 
 class RuleWorkload(StructuredWorkload):
-    """A workload whose rows follow from their numbers; subclasses have `_rows` and `_named`, and say what they are."""
+    """A workload whose rows are computed from their indices, by `_rows` and `_named` of its subclass."""
 
     __slots__ = ()
 
     counted: ClassVar[str]
-    """What the rows are over, such as ``sines over``, of a number of cells that is too large."""
+    """Beginning of the message for too many cells, such as ``sines over``."""
 
     instead: ClassVar[str]
-    """What needs no matrix."""
+    """End of that message: an alternative that needs no matrix."""
 
     @property
     def matrix(self) -> Array:
-        """W (m, d), dense; refused where it is too large to write out."""
+        """W (m, d), dense; refused if it has too many entries."""
         if self._written is None:
             queries, cells = self.shape
             if queries * cells > MAX_DENSE_ENTRIES:
@@ -49,7 +49,7 @@ class RuleWorkload(StructuredWorkload):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name per query, from what it asks."""
+        """One name per query, by its cells."""
         self._check_query_count()
         return self._named(np.arange(self.shape[0]))
 
@@ -61,7 +61,7 @@ class RuleWorkload(StructuredWorkload):
 
     @property
     def is_sparse(self) -> bool:
-        """Never: too many of the entries are not zero."""
+        """False: most entries are not zero."""
         return False
 
     def select(self, queries: Sequence[int] | Index) -> Workload:
@@ -122,9 +122,9 @@ class SelectedRows(RuleWorkload):
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, of {self._group})"
 
 
-MAX_STEPS = 2**22  # most sums of a stream
+MAX_STEPS = 2**22  # of a stream
 
-FEW_CELLS = 64  # cells from which two steps a range are few next to its entries
+MIN_STEP_CELLS = 64  # with fewer cells, the entries of a range are as cheap as its two steps
 
 
 class StreamWorkload(RuleWorkload):
@@ -165,7 +165,7 @@ class StreamWorkload(RuleWorkload):
 
     @property
     def has_matrix(self) -> bool:
-        """Whether the matrix can be written out: it is not too large, and no entry too small."""
+        """Whether the matrix has at most `MAX_DENSE_ENTRIES` entries, none below `validate.MIN_MAGNITUDE`."""
         return self.shape[0] ** 2 <= MAX_DENSE_ENTRIES and self.decay ** (self.shape[1] - 1) >= validate.MIN_MAGNITUDE
 
     def apply(self, x: npt.ArrayLike) -> Array:
@@ -177,7 +177,7 @@ class StreamWorkload(RuleWorkload):
         return np.asarray(np.sqrt(powers.cumsum()))
 
     def column_squares(self) -> Array:
-        """Return the squared Euclidean norm of each column (d,): the norms of the sums, from the last to the first."""
+        """Return the squared Euclidean norm of each column (d,), the squared row norms in reverse order."""
         return np.asarray(self.row_norms()[::-1] ** 2)
 
     @property
@@ -197,7 +197,7 @@ class StreamWorkload(RuleWorkload):
         return self.shape[0], self.decay
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"steps": self.shape[0], "decay": self.decay}
 
     def __repr__(self) -> str:
@@ -212,11 +212,10 @@ def running_sums(x: Array, decay: float | Array) -> Array:
     return np.asarray(scipy.linalg.solve_banded((1, 0), bands, x, check_finite=False))
 
 
-# Gram matrices ``W' W`` of workloads with more queries than can be written out, in closed form.
+# Gram matrices ``W' W`` in closed form, for workloads with too many queries for a matrix.
 #
-# Total variance, and every strategy that is chosen for it, asks of a workload no more than its Gram matrix: the
-# sum of all variances under noise of covariance Σ on the cells is ``tr(W Σ W') = tr(Σ W' W)``. These builders
-# return that matrix; `from_gram` makes a workload of it that any total-variance problem takes.
+# Total variance depends on a workload only through its Gram matrix: under noise of covariance Σ on the cells it is
+# ``tr(W Σ W') = tr(Σ W' W)``. These builders return the Gram matrix; `from_gram` makes a workload of it.
 
 
 def all_range_gram(d: int) -> Array:
@@ -224,8 +223,8 @@ def all_range_gram(d: int) -> Array:
 
     It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
     difference matrix, with 2 on the diagonal and -1 next to it.
-    Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or whose square
-    is too large to write out.
+    Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or too large for a
+    matrix.
 
     Examples
     --------
@@ -259,12 +258,12 @@ def prefix_gram(d: int) -> Array:
 def marginals_gram(
     domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Array:
-    """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables in which both cells fall together.
+    """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables in which cells i and k share a cell.
 
-    It is the sum over the tables of a Kronecker product over the attributes: the identity for those in the
-    table, a square of ones for the others.
-    Raises `InvalidInputError` or `InputTypeError` for what `marginals` refuses, or a domain whose cells, squared,
-    are too many to write out.
+    It is the sum over the tables of a Kronecker product over the attributes: the identity for attributes in the
+    table, a matrix of ones for the others.
+    Raises `InvalidInputError` or `InputTypeError` for arguments that `marginals` refuses, or too many cells for a
+    matrix (d, d).
     Parameters are as for `marginals`.
 
     Examples
@@ -282,10 +281,11 @@ def marginals_gram(
 def range_marginals_gram(
     domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Array:
-    """Return ``W' W`` (d, d) of `range_marginals`, however many ranges there are.
+    """Return ``W' W`` (d, d) of `range_marginals`, for any number of ranges.
 
-    It is the sum over the tables of a Kronecker product over the attributes: `all_range_gram` for those in the
-    table, a square of ones for the others. With ``ways`` the number of attributes it is that of all ranges.
+    It is the sum over the tables of a Kronecker product over the attributes: `all_range_gram` for attributes in the
+    table, a matrix of ones for the others. With ``ways`` equal to the number of attributes it is the Gram matrix of all
+    ranges of the domain.
     Raises `InvalidInputError` or `InputTypeError` as for `marginals_gram`.
     Parameters are as for `range_marginals`.
 
@@ -302,16 +302,15 @@ def range_marginals_gram(
 def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload:
     """Return a workload of at most d queries with a given Gram matrix ``W' W``.
 
-    For any mechanism, the sum of the variances is the same for every workload with this Gram matrix, so
-    `dualmech.TotalVariance` has the same optimum, the same mechanism and the same dual weights; divide by the number of
-    queries that were meant for their mean. The queries themselves have no meaning, nor do single variances, targets and
-    weights on them.
+    The total variance of a mechanism is the same for every workload with this Gram matrix, so `dualmech.TotalVariance`
+    has the same optimum, mechanism and dual weights; divide by the number of the original queries for their mean. The
+    rows themselves, their variances, and targets and weights of rows have no meaning.
     Raises `InvalidInputError` or `InputTypeError` for a matrix that is asymmetric, not positive semidefinite, all
     zero, or not finite; a domain of another size.
     Returns `Workload`: dense, rows R (k, d) with ``R' R = G`` up to rounding and k the rank of G: a pivoted Cholesky
-    factor, cells brought to unit diagonal first, so that the rank does not depend on their units.
-    Squares lose half the digits: what W tells apart by less than some 1e-7 of its length, its Gram matrix in doubles
-    does not, and the rank leaves it out. Where W can be written out, use W.
+    factor of the matrix scaled to unit diagonal, so that the rank does not depend on the units of the cells.
+    A Gram matrix in doubles has half the digits of W: directions of less than about 1e-7 of the norm of W are lost. Use
+    W itself if it can be a matrix.
 
     Parameters
     ----------
@@ -335,22 +334,22 @@ def from_gram(gram: npt.ArrayLike, domain: DomainLike | None = None) -> Workload
     validate.moderate(gram=checked)
     attributes = None if domain is None else as_domain(domain)
     diagonal = np.diagonal(checked)
-    used = np.flatnonzero(diagonal > 0)
+    cells = np.flatnonzero(diagonal > 0)
     if np.any(diagonal < 0) or np.any(checked[diagonal == 0]):
         raise InvalidInputError("gram must be positive semidefinite, its diagonal says that it is not")
-    if not used.size:
+    if not cells.size:
         raise InvalidInputError("gram must not be all zero: no query is asked")
-    units = np.sqrt(diagonal[used])
-    correlations = checked[np.ix_(used, used)] / units / units[:, None]
-    rounding = 8 * len(used) * linalg.EPS
+    units = np.sqrt(diagonal[cells])
+    correlations = checked[np.ix_(cells, cells)] / units / units[:, None]
+    rounding = 8 * len(cells) * linalg.EPS
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(correlations, tol=rounding)
-    rows = np.zeros((rank, len(used)))
+    rows = np.zeros((rank, len(cells)))
     rows[:, pivots - 1] = np.triu(factor)[:rank]
-    rows[np.abs(rows) < linalg.EPS**2] = 0.0  # far below rounding, and too small for a problem to take
-    if np.abs(rows.T @ rows - correlations).max() > len(used) * rounding:
+    rows[np.abs(rows) < linalg.EPS**2] = 0.0  # far below rounding, and below what problems accept
+    if np.abs(rows.T @ rows - correlations).max() > len(cells) * rounding:
         raise InvalidInputError("gram must be positive semidefinite, it has no factor R with R' R = gram")
     matrix = np.zeros((rank, len(checked)))
-    matrix[:, used] = rows * units
+    matrix[:, cells] = rows * units
     names = [f"direction {i}" for i in range(rank)]
     return Workload(matrix, names, ["directions"] * rank, attributes)
 
@@ -359,19 +358,19 @@ def _sum_of_products(
     domain: DomainLike,
     ways: int | Iterable[int] | None,
     sets: Iterable[str | Iterable[str]] | None,
-    within: Callable[[int], Array],
+    gram_of_size: Callable[[int], Array],
 ) -> Array:
-    """Return the sum over tables of Kronecker products, `within` for the table's attributes and ones for others."""
+    """Return the sum over tables of Kronecker products: `gram_of_size` for the table's attributes, ones for others."""
     table = as_domain(domain)
     gram = np.zeros((_square(table.cells), table.cells))
     for axes in chosen_axes(table, ways, sets):
-        factors = [within(size) if axis in axes else np.ones((size, size)) for axis, size in enumerate(table.shape)]
+        factors = [gram_of_size(n) if axis in axes else np.ones((n, n)) for axis, n in enumerate(table.shape)]
         gram += linalg.kronecker(factors)
     return gram
 
 
 def _square(cells: int) -> int:
-    """Return a number of cells whose square can be written out; refuse others."""
+    """Return a number of cells d; refuse too many for a matrix (d, d)."""
     if cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
             f"Gram matrix of {cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
@@ -379,12 +378,12 @@ def _square(cells: int) -> int:
     return cells
 
 
-# All ranges of ordered cells, and the sines that are their eigen-queries: both by formulas, a matrix on demand.
+# All ranges of ordered cells, and the sines, their eigen-queries, both with a matrix on demand.
 
 
-MAX_CELLS = 2**22  # most cells of either workload
+MAX_CELLS = 2**22  # of all ranges and of sines
 
-MAX_ANSWERS = 2**28  # most answers, or norms, that are written out
+MAX_ANSWERS = 2**28  # answers or norms in one array
 
 
 class RangeWorkload(RuleWorkload):
@@ -411,7 +410,7 @@ class RangeWorkload(RuleWorkload):
         self._begin((count * (count + 1) // 2, count))
 
     def ends(self, queries: Sequence[int] | Index) -> tuple[Index, Index]:
-        """Return the first and the last cells of ranges, given by their numbers."""
+        """Return the first and the last cells of the ranges with these indices."""
         index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
         # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which counted from the last is a triangle.
         left = self.shape[0] - 1 - np.asarray(index, dtype=np.int64)
@@ -421,7 +420,7 @@ class RangeWorkload(RuleWorkload):
 
     @property
     def needs_no_matrix(self) -> bool:
-        return self.shape[0] <= MAX_NAMES and self.shape[1] >= FEW_CELLS
+        return self.shape[0] <= MAX_NAMES and self.shape[1] >= MIN_STEP_CELLS
 
     def steps(self) -> Steps | None:
         queries = self.shape[0]
@@ -434,7 +433,7 @@ class RangeWorkload(RuleWorkload):
         return Steps.few(sp.csr_array((values, (rows, places)), shape=self.shape), np.ones(queries), True)
 
     def apply(self, x: npt.ArrayLike) -> Array:
-        """Return the answers ``W x`` (m,), differences of running sums; refused where they are too many."""
+        """Return the answers ``W x`` (m,), differences of running sums; refused above `MAX_ANSWERS`."""
         sums = np.r_[0.0, np.cumsum(validate.vector(self.shape[1], "cell", x=x))]
         self._check_answers()
         return np.concatenate([sums[first + 1 :] - sums[first] for first in range(self.shape[1])])
@@ -443,14 +442,14 @@ class RangeWorkload(RuleWorkload):
         return all_range_gram(self.shape[1]) if query_weights is None else super().gram(query_weights)
 
     def row_norms(self) -> Array:
-        """Return the Euclidean norm of each range (m,), the root of its length; refused where they are too many."""
+        """Return the Euclidean norm of each range (m,), the root of its length; refused above `MAX_ANSWERS`."""
         self._check_answers()
         cells = self.shape[1]
         roots = np.sqrt(np.arange(1, cells + 1))
         return np.concatenate([roots[: cells - first] for first in range(cells)])
 
     def column_squares(self) -> Array:
-        """Return the squared Euclidean norm of each column (d,): in how many ranges each cell is."""
+        """Return the squared Euclidean norm of each column (d,), the number of ranges that hold the cell."""
         cell = np.arange(1, self.shape[1] + 1, dtype=np.float64)
         return cell * cell[::-1]
 
@@ -478,7 +477,7 @@ class RangeWorkload(RuleWorkload):
         return (self.shape[1],)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"cells": self.shape[1]}
 
     def __repr__(self) -> str:
@@ -519,7 +518,7 @@ class SineWorkload(RuleWorkload):
         return np.ones(self.shape[0])
 
     def column_squares(self) -> Array:
-        """Return the squared Euclidean norm of each column (d,): 1, the matrix being orthogonal."""
+        """Return the squared Euclidean norm of each column (d,), which is 1: the matrix is orthogonal."""
         return np.ones(self.shape[1])
 
     @property
@@ -531,7 +530,7 @@ class SineWorkload(RuleWorkload):
 
     def _rows(self, index: Index) -> Array:
         turns, period = self.shape[0] + 1, np.arange(1, self.shape[0] + 1)
-        # Angles are reduced in whole numbers: a sine of a large one would lose digits.
+        # Angles are reduced as integers: the sine of a large angle loses digits.
         angles = np.multiply.outer(np.asarray(index, dtype=np.int64) + 1, period) % (2 * turns)
         return np.sqrt(2 / turns) * np.sin(np.pi / turns * np.arange(2 * turns))[angles]
 
@@ -539,7 +538,7 @@ class SineWorkload(RuleWorkload):
         return (self.shape[1],)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"cells": self.shape[1]}
 
     def __repr__(self) -> str:
@@ -564,7 +563,7 @@ def prefix(d: int) -> StreamWorkload:
 
 
 def decayed_sums(d: int, decay: float) -> StreamWorkload:
-    """Sum all cells so far, each counting `decay` times what it did one cell before: ``W_ji = decay^(j-i)``, i <= j.
+    """Sum all cells up to j, discounted by `decay` per cell: ``W_ji = decay^(j-i)`` for i <= j.
 
     Raises `InvalidInputError` or `InputTypeError` for a decay that is not in (0, 1].
 
@@ -578,7 +577,7 @@ def decayed_sums(d: int, decay: float) -> StreamWorkload:
 
 
 def cdf(d: int) -> StreamWorkload:
-    """Count what an empirical distribution function needs: `prefix` by another name (EIG, section 5).
+    """Count the values of an empirical distribution function: the same as `prefix` (EIG, section 5).
 
     All d queries count the first cell, and one the last.
 
@@ -594,7 +593,7 @@ def cdf(d: int) -> StreamWorkload:
 def all_range(d: int) -> RangeWorkload:
     """Count every interval of cells, once: (d (d + 1) / 2, d), by first cell, then by last, the matrix on demand.
 
-    Where they are too many to write out, total variance and query weighting by `sines` need no matrix.
+    Total variance, and query weighting by `sines`, need no matrix.
 
     Examples
     --------
@@ -608,7 +607,7 @@ def all_range(d: int) -> RangeWorkload:
 def sines(d: int) -> SineWorkload:
     """Ask the d orthonormal sines ``√(2/(d+1)) sin(π k i / (d+1))``, the eigen-queries of `all_range`, (d, d).
 
-    The matrix on demand. Definition 6 of EIG, for ranges in closed form: no decomposition.
+    Definition 6 of EIG for ranges, in closed form; the matrix on demand.
 
     Examples
     --------

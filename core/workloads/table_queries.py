@@ -62,8 +62,8 @@ class TableWorkload(StructuredWorkload):
     @property
     def product_tables(self) -> tuple[Table, ...]:
         """Each table, as the product of its attributes' queries."""
-        named = zip(self.table_names, self.tables.axes, strict=True)
-        return tuple(Table(name, tuple((axis, self.queries[axis]) for axis in axes)) for name, axes in named)
+        pairs = zip(self.table_names, self.tables.axes, strict=True)
+        return tuple(Table(name, tuple((axis, self.queries[axis]) for axis in axes)) for name, axes in pairs)
 
     @property
     def table_counts(self) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ class TableWorkload(StructuredWorkload):
         sizes = self.sizes
         blocks = [
             reduce(
-                lambda one, two: sp.kron(one, two, format="csr"),
+                lambda a, b: sp.kron(a, b, format="csr"),
                 [
                     sp.csr_array(self.matrix_of(axis) if axis in axes else np.ones((1, sizes[axis])))
                     for axis in range(len(sizes))
@@ -130,7 +130,7 @@ class TableWorkload(StructuredWorkload):
         return self.tables, self.queries
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         return {"tables": self.tables, "queries": self.queries}
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ RACES = (
 )
 """The races of PL-94; a person reports one or more of them."""
 
-RACE_SETS = tuple(chosen for size in range(1, len(RACES) + 1) for chosen in itertools.combinations(RACES, size))
+RACE_SETS = tuple(sets for size in range(1, len(RACES) + 1) for sets in itertools.combinations(RACES, size))
 """The 63 values of race: single ones first, then pairs, triples, and so on."""
 
 ADULT_AGE = 18
@@ -68,7 +68,7 @@ def pl94() -> Workload:
     labels = {
         "voting-age": [f"{ADULT_AGE - 1} or under", f"{ADULT_AGE} or over"],
         "ethnicity": ["not Hispanic", "Hispanic"],
-        "race": [" + ".join(chosen) for chosen in RACE_SETS],
+        "race": [" + ".join(sets) for sets in RACE_SETS],
     }
     domain = Domain({name: len(values) for name, values in labels.items()})
     names = [value for values in labels.values() for value in values]
@@ -105,22 +105,22 @@ def age_pyramid(ages: int = 116, adults: bool = True) -> Workload:
     age = np.arange(count)
     ranges = sp.csr_array(np.array([(first <= age) & (age <= last) for first, last in spans], dtype=np.float64))
     people = {"males": [[1, 0]], "females": [[0, 1]], "all": [[1, 1]]}
-    matrix = sp.vstack([sp.kron(sp.csr_array(who), ranges) for who in people.values()], format="csr")
+    matrix = sp.vstack([sp.kron(sp.csr_array(group), ranges) for group in people.values()], format="csr")
     matrix.eliminate_zeros()  # the Kronecker product stores some
-    names = [f"{who}, age {a}-{b}" if a < b else f"{who}, age {a}" for who in people for a, b in spans]
-    groups = [who for who in people for _ in spans]
+    names = [f"{group}, age {a}-{b}" if a < b else f"{group}, age {a}" for group in people for a, b in spans]
+    groups = [group for group in people for _ in spans]
     return Workload(matrix, names, groups, Domain({"gender": 2, "age": count}))
 
 
-def _partitions(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+def _partitions(domain: Domain, sets: Sequence[tuple[int, ...]]) -> sp.csr_array:
     """Return one block of rows per marginal; every cell of the domain lies in exactly one row of each."""
     codes, row, offset = domain.codes(), [], 0
-    for axes in chosen:
+    for axes in sets:
         shape = tuple(domain.shape[axis] for axis in axes)
-        within = np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
-        row.append(offset + within)
+        index = np.ravel_multi_index(tuple(codes[list(axes)]), shape) if axes else np.zeros(domain.cells, int)
+        row.append(offset + index)
         offset += int(np.prod(shape, dtype=np.int64))
-    rows, cells = np.concatenate(row), np.tile(np.arange(domain.cells), len(chosen))
+    rows, cells = np.concatenate(row), np.tile(np.arange(domain.cells), len(sets))
     return sp.csr_array((np.ones(len(rows)), (rows, cells)), shape=(offset, domain.cells))
 
 
@@ -157,10 +157,10 @@ def chosen_axes(
     return _axes_of_ways(domain, ways, limit) if ways is not None else _axes_of_sets(domain, sets, limit)
 
 
-def marginal_matrix(domain: Domain, chosen: Sequence[tuple[int, ...]]) -> sp.csr_array:
+def marginal_matrix(domain: Domain, sets: Sequence[tuple[int, ...]]) -> sp.csr_array:
     """Return the matrix of chosen marginals; refused above `MAX_ENTRIES` non-zero entries."""
-    check_size(domain, len(chosen))
-    return _partitions(domain, chosen)
+    check_size(domain, len(sets))
+    return _partitions(domain, sets)
 
 
 def cell_names(domain: Domain, axes: tuple[int, ...]) -> list[str]:
@@ -175,11 +175,11 @@ def _axes_of_ways(
 ) -> list[tuple[int, ...]]:
     attributes = len(domain.names)
     checked = validate.sequence(ways=ways) if hasattr(ways, "__iter__") else (ways,)
-    wanted = [validate.index(attributes + 1, ways=way) for way in checked]
-    if not wanted or len(set(wanted)) != len(wanted):
-        raise InvalidInputError(f"ways must be one or more distinct integers, got {wanted}")
-    limit(domain, sum(math.comb(attributes, way) for way in wanted))
-    return [axes for way in wanted for axes in itertools.combinations(range(attributes), way)]
+    distinct = [validate.index(attributes + 1, ways=way) for way in checked]
+    if not distinct or len(set(distinct)) != len(distinct):
+        raise InvalidInputError(f"ways must be one or more distinct integers, got {distinct}")
+    limit(domain, sum(math.comb(attributes, way) for way in distinct))
+    return [axes for way in distinct for axes in itertools.combinations(range(attributes), way)]
 
 
 def _axes_of_sets(
@@ -187,15 +187,15 @@ def _axes_of_sets(
 ) -> list[tuple[int, ...]]:
     if isinstance(sets, str) or not isinstance(sets, Iterable):
         raise InputTypeError(f"sets must be a sequence of attribute names or of sets of them, got {sets!r}")
-    wanted = list(sets)
-    for entry in wanted:
+    distinct = list(sets)
+    for entry in distinct:
         if not isinstance(entry, Iterable):
             raise InputTypeError(f"sets must hold attribute names or sets of them, got {entry!r}")
-    limit(domain, len(wanted))
-    chosen = [domain.axes(entry) for entry in wanted]
-    if not chosen:
+    limit(domain, len(distinct))
+    sets = [domain.axes(entry) for entry in distinct]
+    if not sets:
         raise InvalidInputError("sets must name at least one marginal, got none")
-    for axes, count in Counter(chosen).items():
+    for axes, count in Counter(sets).items():
         if count > 1:
             raise InvalidInputError(f"sets must differ, got {[domain.names[axis] for axis in axes]} twice")
-    return chosen
+    return sets

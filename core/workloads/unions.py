@@ -121,8 +121,8 @@ class UnionWorkload(StructuredWorkload):
                     f"{count_text(self.shape[0])} queries over {count_text(self.shape[1])} cells are too large to "
                     f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
-            written = sp.vstack([self._rows(table) for table in self.tables], format="csr")
-            set_parts(self, _written=sp.csr_array(written))
+            rows = sp.vstack([self._rows(table) for table in self.tables], format="csr")
+            set_parts(self, _written=sp.csr_array(rows))
         return cast(Matrix, self._written)
 
     @property
@@ -173,7 +173,7 @@ class UnionWorkload(StructuredWorkload):
         return UnionWorkload, (self._domain, self.tables, self.pieces)
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds of it, by name."""
+        """Return the fields to store, by name."""
         assert self.domain is not None
         return {
             **sets_to_arrays(self.domain, [table.axes for table in self.tables]),
@@ -207,7 +207,7 @@ class UnionWorkload(StructuredWorkload):
             else:
                 query = queries[axis]
                 factors.append(sp.csr_array(sp.eye_array(size) if query is None else query.matrix))
-        return sp.csr_array(reduce(lambda one, two: sp.kron(one, two, format="csr"), factors))
+        return sp.csr_array(reduce(lambda a, b: sp.kron(a, b, format="csr"), factors))
 
     def _names_in(self, table: Table) -> list[str]:
         names = [""]
@@ -259,33 +259,33 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
     Tables of the same name are told apart by a number; `labels`, one per piece, are put before their names, and are the
     groups of their queries.
     """
-    listed = [getattr(piece, "product_tables", None) for piece in pieces]
+    tables_of_pieces = [getattr(piece, "product_tables", None) for piece in pieces]
     domain = pieces[0].domain
-    if domain is None or any(piece.domain != domain for piece in pieces) or None in listed:
+    if domain is None or any(piece.domain != domain for piece in pieces) or None in tables_of_pieces:
         return None
-    marks = [None] * len(pieces) if labels is None else [*labels]
-    named: dict[str, Table] = {}
-    for index, tables in enumerate(listed):
+    groups = [None] * len(pieces) if labels is None else [*labels]
+    by_name: dict[str, Table] = {}
+    for index, tables in enumerate(tables_of_pieces):
         for table in tables or ():
             name = table.name if labels is None else f"{labels[index]}: {table.name}"
-            for number in range(2, len(named) + 3):
-                if name not in named:
+            for number in range(2, len(by_name) + 3):
+                if name not in by_name:
                     break
                 name = f"{name.removesuffix(f' ({number - 1})')} ({number})"
-            named[name] = Table(name, table.queries)
+            by_name[name] = Table(name, table.queries)
     ordered = all(getattr(piece, "in_table_order", True) for piece in pieces)
-    return UnionWorkload(domain, named.values(), zip(pieces, marks, strict=True) if ordered else ())
+    return UnionWorkload(domain, by_name.values(), zip(pieces, groups, strict=True) if ordered else ())
 
 
 def each_once(tables: Iterable[Table]) -> list[Table]:
     """Return tables of several workloads, each once; those of one name that ask other queries get a number."""
-    named: dict[str, Table] = {}
+    by_name: dict[str, Table] = {}
     for table in tables:
         name, number = table.name, 2
-        while name in named and not named[name].asks_the_same(table):
+        while name in by_name and not by_name[name].asks_the_same(table):
             name, number = f"{table.name} ({number})", number + 1
-        named.setdefault(name, Table(name, table.queries))
-    return [*named.values()]
+        by_name.setdefault(name, Table(name, table.queries))
+    return [*by_name.values()]
 
 
 def tables_of(workload: Workload) -> Any:
@@ -320,21 +320,21 @@ def _as_pieces(pieces: Iterable[tuple[Workload, str | None]]) -> tuple[tuple[Wor
     return checked
 
 
-def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str], only: bool) -> Table:
+def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str], is_only_table: bool) -> Table:
     if isinstance(ask, str | Workload) or not isinstance(ask, Iterable):
         raise InputTypeError(
             f"tables[{name!r}] must map attribute names to workloads, or list names, got {type(ask).__name__}"
         )
-    listed = [*ask]
-    domain.axes(listed)
-    pairs = ask if isinstance(ask, Mapping) else dict.fromkeys(listed)
+    attributes = [*ask]
+    domain.axes(attributes)
+    pairs = ask if isinstance(ask, Mapping) else dict.fromkeys(attributes)
     queries: dict[int, Queries] = {}
     for attribute, query in pairs.items():
         (axis,) = domain.axes([attribute])
         size = domain.shape[axis]
         argument = f"tables[{name!r}][{attribute!r}]"
         if isinstance(query, str | list | tuple | Mapping):
-            query = domain.query_set(axis, query, only and len(domain.shape) == 1)
+            query = domain.query_set(axis, query, is_only_table and len(domain.shape) == 1)
         if query is not None and validate.instance(Workload, **{argument: query}).shape[1] != size:
             raise InvalidInputError(f"{argument} must be over {size} values, got {query.shape[1]}")
         queries[axis] = query
@@ -343,8 +343,8 @@ def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str],
 
 def _maximal_rows(rows: Array) -> Array:
     """Return the distinct rows that no other row exceeds in every entry."""
-    kept: list[Array] = []
+    maximal: list[Array] = []
     for row in np.unique(rows, axis=0)[::-1]:  # falling, so exceeded by an earlier one or by none
-        if not any(np.all(other >= row) for other in kept):
-            kept.append(row)
-    return np.array(kept)
+        if not any(np.all(other >= row) for other in maximal):
+            maximal.append(row)
+    return np.array(maximal)

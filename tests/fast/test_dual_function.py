@@ -297,8 +297,8 @@ def test_an_ascent_starts_where_another_ended() -> None:
 class TestMirrored:
     @pytest.fixture(autouse=True)
     def always_stepped(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
-        monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+        monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
+        monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
         monkeypatch.setattr(dual_function, "MANY", 0)
 
     @staticmethod
@@ -341,7 +341,7 @@ class TestMirrored:
         weights = answer.dual.neighbour_weights
         np.testing.assert_allclose(weights, weights[::-1])
         again = fast.solve(problem, tol=1e-6, start=answer)
-        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 10**9)
+        monkeypatch.setattr(by_steps, "MIN_ENTRIES", 10**9)
         written = fast.solve(kind(dm.workloads.all_range(cells), 2.0, geometry="dense", **budget), tol=1e-8)
         for other in (again, written):
             assert answer.status is other.status is dm.Status.CERTIFIED

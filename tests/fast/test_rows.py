@@ -26,8 +26,8 @@ def draws(seed: int) -> np.random.Generator:
 @pytest.fixture
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps however few entries there are, and rows by them however few queries."""
-    monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+    monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
     monkeypatch.setattr(dual_function, "MANY", 0)
 
 
@@ -79,7 +79,7 @@ class TestSteps:
     def test_the_answer_is_the_same(self, neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
         with_steps = fast.solve(problem, tol=1e-8)
-        monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 10**9)
+        monkeypatch.setattr(by_steps, "MIN_ENTRIES", 10**9)
         without = dm.FitnessForUse(dm.workloads.all_range(12), 1.0, neighbours=neighbours, geometry="dense")
         assert meet(with_steps, fast.solve(without, tol=1e-8))
 

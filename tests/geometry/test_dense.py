@@ -16,8 +16,8 @@ from dualmech.workloads import steps as by_steps
 
 @pytest.fixture(autouse=True)
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+    monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
 
 
 def whole(seed: int, count: int, cells: int) -> Array:
@@ -36,7 +36,7 @@ def problems(rows: Array, targets: Array) -> tuple[Any, Any]:
     """Return a problem that knows its steps, or its whole numbers, and one that knows neither."""
     known = dm.FitnessForUse(dm.Workload(rows), targets, geometry="dense")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(by_steps, "LEAST_ENTRIES", 10**9)
+        patched.setattr(by_steps, "MIN_ENTRIES", 10**9)
         return known, dm.FitnessForUse(dm.Workload(rows), targets, geometry="dense")
 
 

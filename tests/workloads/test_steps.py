@@ -19,8 +19,8 @@ from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
 
 @pytest.fixture(autouse=True)
 def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_steps, "LEAST_ENTRIES", 0)
-    monkeypatch.setattr(by_steps, "FEW_STEPS", np.inf)
+    monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
 
 
 def queries(seed: int, count: int, cells: int) -> Array:
@@ -60,7 +60,7 @@ def test_gram_matrices_are_exact(seed: int, count: int, cells: int) -> None:
         kept = np.array([Fraction(0)] * count, dtype=object)
         for _ in range(2):
             left = np.array([float(each) for each in fractions(weights) - kept])
-            unit = Fraction(2) ** (int(np.frexp(max(float(left @ reach), by_steps.LEAST_TOTAL))[1]) - 52)
+            unit = Fraction(2) ** (int(np.frexp(max(float(left @ reach), by_steps.MIN_TOTAL))[1]) - 52)
             kept = kept + [unit * (Fraction(each) // unit) for each in left.tolist()]
         assert np.all(kept <= fractions(weights))
         expected = (fractions(rows).T * kept) @ fractions(rows)
