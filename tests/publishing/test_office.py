@@ -62,7 +62,7 @@ def column(folder: Path, *texts: str) -> Path:
 def workbook() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("xl/workbook.xml", "<workbook/>")
+        archive.writestr(zipfile.ZipInfo("xl/workbook.xml"), "<workbook/>")  # of a fixed date
     return buffer.getvalue()
 
 
@@ -71,7 +71,7 @@ def workbook() -> bytes:
     [
         (workbook(), "an Excel workbook, or another zip archive: save the sheet as CSV UTF-8, or read it with pandas"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook (.xls): save the sheet as CSV UTF-8"),
-        (gzip.compress(b"x\na\n"), "compressed by gzip: its name must end in .gz"),
+        (gzip.compress(b"x\na\n", mtime=0), "compressed by gzip: its name must end in .gz"),
         (b"PAR1\x15\x04", "Parquet: its name must end in .parquet"),
         ("x\na\n".encode("utf-16"), "pandas.read_csv(…, encoding='utf-16')"),
         ("x\na\n".encode("utf-16-le"), "pandas.read_csv(…, encoding='utf-16')"),
