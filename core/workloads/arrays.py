@@ -1,4 +1,4 @@
-"""Texts, domains and sets of attributes as the arrays that a file keeps of them (``docs/appendix/schemas.md``)."""
+"""Texts, domains and sets of attributes as arrays for files (``docs/appendix/schemas.md``)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dualmech.workloads.domain import Axes, Domain
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-MOST_CHARACTERS = 3 * 2**28  # of texts in one array: 3 GiB, as much as the arrays of one compressed file hold
+MAX_CHARACTERS = 3 * 2**28  # of texts in one array: 3 GiB, the limit of a compressed file
 
 DOMAIN_KEYS = ("domain_names", "domain_sizes", "set_axes", "set_sizes")
 
-DOMAIN_SCHEMA = "domain_schema"  # what values are called, where the domain is a schema
+DOMAIN_SCHEMA = "domain_schema"  # key of a schema, which names the values of attributes
 
 SCHEMA_READER = "dualmech.publishing.schema:Schema.of_json"  # loaded for a file that has a schema
 
 
 def as_text_array(argument: str, labels: Sequence[str]) -> npt.NDArray[np.str_]:
-    """Return texts as an array; refuse those that an array does not keep unchanged."""
+    """Return texts as an array; refuse texts that an array would change."""
     for label in labels:
-        # numpy pads texts with NUL characters and takes them off again.
+        # NumPy pads texts with NUL characters and strips them.
         if label.endswith("\0"):
             raise InvalidInputError(f"{argument} must not end in a NUL character, got {label!r}")
-    if len(labels) * max(map(len, labels), default=0) > MOST_CHARACTERS:
-        # Each takes as much as the longest.
+    if len(labels) * max(map(len, labels), default=0) > MAX_CHARACTERS:
+        # Each text takes the space of the longest.
         raise InvalidInputError(f"{argument} must be shorter or fewer to be written")
     return np.array(labels, dtype=np.str_)
 
@@ -46,7 +46,7 @@ def domain_arrays(domain: Domain) -> Arrays:
 
 
 def domain_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Domain | None:
-    """Return the domain that `domain_arrays` described, None where there is none; half of one is refused."""
+    """Return the domain of `domain_arrays`, None if there are none; refuse one array without the other."""
     columns = [arrays[key] for key in DOMAIN_KEYS[:2] if key in arrays]
     if not columns:
         return None
@@ -54,17 +54,17 @@ def domain_from_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Domain 
         raise InvalidInputError(
             "a domain needs both workload_domain_names and workload_domain_sizes, one of each per attribute"
         )
-    plain = Domain(zip(*(column.tolist() for column in columns), strict=True))
+    domain = Domain(zip(*(column.tolist() for column in columns), strict=True))
     if DOMAIN_SCHEMA not in arrays:
-        return plain
+        return domain
     schema: Domain = pkgutil.resolve_name(SCHEMA_READER)(str(np.ravel(arrays[DOMAIN_SCHEMA])[0]))
-    if schema.sizes != plain.sizes:
+    if schema.sizes != domain.sizes:
         raise InvalidInputError("domain_schema must have the attributes and sizes of the domain")
     return schema
 
 
 def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
-    """Return the arrays that describe a domain and sets of its attributes: positions, one set after another."""
+    """Return the arrays of a domain and sets of its attributes: concatenated positions, and sizes of the sets."""
     return domain_arrays(domain) | {
         "set_axes": np.array([axis for axes in sets for axis in axes], dtype=np.int64),
         "set_sizes": np.array([len(axes) for axes in sets], dtype=np.int64),
@@ -72,10 +72,10 @@ def sets_to_arrays(domain: Domain, sets: Collection[Axes]) -> Arrays:
 
 
 def sets_from_arrays(arrays: Arrays, distinct: bool = True) -> tuple[Domain, list[Axes]]:
-    """Return what `sets_to_arrays` described; `distinct` refuses a set that comes twice.
+    """Return the domain and the sets of `sets_to_arrays`.
 
-    Raises `InvalidInputError` or `InputTypeError` for arrays that do not fit together, sets with attributes that
-    the domain does not have, a set twice if not allowed.
+    Raises `InvalidInputError` or `InputTypeError` for inconsistent arrays, attributes that the domain does not have,
+    and, if `distinct`, for a set that comes twice.
     """
     domain = domain_from_arrays(arrays)
     axes, sizes = arrays["set_axes"], arrays["set_sizes"]
@@ -86,9 +86,9 @@ def sets_from_arrays(arrays: Arrays, distinct: bool = True) -> tuple[Domain, lis
     ends = np.cumsum(sizes)
     sets = [tuple(axes[end - size : end].tolist()) for end, size in zip(ends, sizes, strict=True)]
     count = len(domain.names)
-    for sides in sets:
-        if list(sides) != sorted(set(sides)) or not all(0 <= axis < count for axis in sides):
-            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {sides}")
+    for positions in sets:
+        if list(positions) != sorted(set(positions)) or not all(0 <= axis < count for axis in positions):
+            raise InvalidInputError(f"sets must hold increasing positions below {count}, got {positions}")
     if distinct and len(set(sets)) < len(sets):
         raise InvalidInputError("sets must be distinct, got one twice")
     return domain, sets

@@ -1,4 +1,4 @@
-"""Workloads: the linear queries that are to be answered."""
+"""Workloads: linear queries ``W x``."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from dualmech.validate import Array, Matrix
 from dualmech.workloads.domain import Domain, count_text
 from dualmech.workloads.steps import Steps
 
-MAX_DENSE_ENTRIES = 2**28  # largest number of entries that `Workload.dense` writes out (2 GiB of float64)
+MAX_DENSE_ENTRIES = 2**28  # of a dense matrix (2 GiB of float64)
 
-SHOWN_ATTRIBUTES = 8  # attributes that a notebook shows
+MAX_SHOWN_ATTRIBUTES = 8  # in notebooks
 
-MAX_NAMES = 2**22  # largest number of queries whose names are written out
-MAX_COMPARED = 2**32  # largest number of entries, zeros included, of matrices that are compared
+MAX_NAMES = 2**22  # queries whose names are listed
+MAX_COMPARED = 2**32  # entries, zeros included, of matrices that are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload(Displayed):
     """A list of m linear queries over d cells, ``W x``.
 
-    Problems and solvers ask a workload for little: its `shape`, `names` and `groups`, its answers
-    (`apply`), its weighted Gram matrix (`gram`) and, where they must, its entries (`dense`). A dense or a
-    sparse matrix is one way to answer these; subclasses that answer them otherwise need no matrix.
+    Problems and solvers use its `shape`, `names` and `groups`, its answers (`apply`), its weighted Gram matrix (`gram`)
+    and, if they must, its entries (`dense`). This class stores a dense or a sparse matrix; subclasses compute the same
+    without a matrix.
     Raises `InvalidInputError` or `InputTypeError` for empty, not two-dimensional, NaN or infinite entries, names or
     groups of the wrong number, or a domain of another size.
 
     Parameters
     ----------
     matrix : (m, d) array, scipy sparse matrix or pandas DataFrame
-        One query per row. Sparse input stays sparse. The index of a DataFrame names the queries and its columns the
-        cells, unless they only count from 0.
+        One query per row. Sparse input stays sparse. The index of a DataFrame names the queries and its columns name
+        the cells, unless they are default indices.
     names : sequence of m texts, optional
-        What each query is called; by default ``q0, q1, …``.
+        Name of each query; by default ``q0, q1, …``.
     groups : sequence of m texts, optional
-        The table or family each query belongs to, for reports; by default one group, ``queries``.
+        The table or family of each query, for reports; by default one group, ``queries``.
     domain : Domain, optional
         The attributes behind the cells; its number of cells must be d.
     cell_names : sequence of d texts, optional
-        What each cell is called; None where they have no names.
+        Name of each cell.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Workload(Displayed):
     array([30., 50.])
     """
 
-    circular: ClassVar[bool] = False  # whether turning the cells takes each query to one of the same, or its negative
+    circular: ClassVar[bool] = False  # whether a cyclic shift of the cells maps queries to queries, up to sign
 
     matrix: Matrix
     names: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Workload(Displayed):
         cell_names: Sequence[str] | None = None,
     ) -> None:
         if isinstance(matrix, Workload):
-            raise InputTypeError("workload must be a matrix, got a Workload; use it as it is")
+            raise InputTypeError("workload must be a matrix, got a Workload, which needs no conversion")
         if is_frame(matrix):
             rows, columns = frame_sides(matrix)
             names, cell_names = (rows if names is None else names, columns if cell_names is None else cell_names)
@@ -89,21 +89,27 @@ class Workload(Displayed):
         queries, cells = int(values.shape[0]), int(values.shape[1])
         if domain is not None and validate.instance(Domain, domain=domain).cells != cells:
             raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {domain.cells}")
-        named = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
-        grouped = _labels("groups", groups, queries, "query") or ("queries",) * queries
-        called = _labels("cell_names", cell_names, cells, "cell")
+        query_names = _labels("names", names, queries, "query") or tuple(f"q{j}" for j in range(queries))
+        query_groups = _labels("groups", groups, queries, "query") or ("queries",) * queries
+        labels = _labels("cell_names", cell_names, cells, "cell")
         set_parts(
-            self, matrix=values, shape=(queries, cells), names=named, groups=grouped, domain=domain, cell_names=called
+            self,
+            matrix=values,
+            shape=(queries, cells),
+            names=query_names,
+            groups=query_groups,
+            domain=domain,
+            cell_names=labels,
         )
 
     @property
     def is_without_copies(self) -> bool:
-        """Whether no query and no column is known to be a multiple of another; False where nobody looked."""
+        """Whether it is known that no query and no column is a multiple of another."""
         return False
 
     @property
     def has_matrix(self) -> bool:
-        """Whether the matrix can be written out."""
+        """Whether the matrix has at most `MAX_DENSE_ENTRIES` entries."""
         return self.shape[0] * self.shape[1] <= MAX_DENSE_ENTRIES
 
     @property
@@ -113,11 +119,11 @@ class Workload(Displayed):
 
     @property
     def needs_no_matrix(self) -> bool:
-        """Whether its few steps say all that a matrix of the queries would; see `steps`."""
+        """Whether `steps` always replaces the matrix."""
         return False
 
     def dense(self) -> Array:
-        """Return the (m, d) matrix written out; refused above `MAX_DENSE_ENTRIES` entries."""
+        """Return the matrix (m, d) as a dense array; refused above `MAX_DENSE_ENTRIES` entries."""
         queries, cells = self.shape
         if queries * cells > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
@@ -127,7 +133,7 @@ class Workload(Displayed):
         return freeze(matrix.toarray()) if sp.issparse(matrix) else matrix
 
     def steps(self) -> Steps | None:
-        """Return the queries by the steps between their entries; None where these are too many to be of use."""
+        """Return the first differences of the queries; None if a dense matrix is cheaper."""
         return Steps.of(self.dense()) if self.has_matrix else None
 
     def apply(self, x: npt.ArrayLike) -> Array:
@@ -143,7 +149,7 @@ class Workload(Displayed):
 
     @property
     def sensitivity(self) -> float:
-        """Largest Euclidean norm of a column: how far one record, added or removed, moves the answers.
+        """Largest Euclidean norm of a column: the L2 sensitivity to one record added or removed.
 
         Its square is the privacy cost of independent noise of variance 1 on every query.
 
@@ -168,7 +174,7 @@ class Workload(Displayed):
         return np.asarray(np.linalg.norm(self.matrix, axis=1))
 
     def select(self, queries: Sequence[int] | npt.NDArray[np.integer]) -> Workload:
-        """Return the workload of the chosen queries, in the chosen order."""
+        """Return the workload of the queries with these indices, in this order."""
         index = validate.indices(self.shape[0], queries=queries)
         if not len(index):
             raise InvalidInputError("queries must be one or more, got none")
@@ -176,22 +182,22 @@ class Workload(Displayed):
         return Workload(self.matrix[index], names, groups, self.domain, self.cell_names)
 
     def tabular(self) -> Any:
-        """Return the same queries as tables over a domain, marginals or a union; None where it keeps no structure."""
+        """Return the same queries as tables over a domain (marginals or a union); None if it has no tables."""
         return None
 
     @property
     def table_counts(self) -> tuple[int, ...]:
-        """Number of queries of each table; a workload without tables is one."""
+        """Number of queries of each table; a workload without tables counts as one table."""
         return (self.shape[0],)
 
     def table_numbers(self) -> npt.NDArray[np.intp]:
-        """Return the table of each query (m,), by its number."""
+        """Return the index of the table of each query, shape (m,)."""
         return np.repeat(np.arange(len(self.table_counts)), self.table_counts)
 
     def same_as(self, other: object) -> bool:
-        """Whether another workload asks the same queries in the same order, whatever they are called.
+        """Return whether another workload has the same queries in the same order; names do not count.
 
-        Those that keep their structure are compared by it; matrices are compared entry by entry.
+        Workloads of one structured class are compared by their structure, others entry by entry.
         """
         if self is other:
             return True
@@ -205,30 +211,30 @@ class Workload(Displayed):
         return bool((sp.csr_array(self.matrix) != sp.csr_array(other.matrix)).nnz == 0)
 
     def _check_query_count(self) -> None:
-        """Refuse more queries than can be named one by one."""
+        """Refuse more than `MAX_NAMES` queries."""
         if self.shape[0] > MAX_NAMES:
             raise InvalidInputError(
                 f"names of {count_text(self.shape[0], 12)} queries are too many to write out (limit {MAX_NAMES})"
             )
 
     def _structure(self) -> object:
-        """What defines the workload, where that is not a matrix."""
+        """Return the arguments that define a structured workload; None for a matrix."""
         return None
 
     def __matmul__(self, x: npt.ArrayLike) -> Array:
-        """Return the answers ``W x`` (m,), or (m, n) on a data vector in each column of x (d, n)."""
+        """Return the answers ``W x``, shape (m,) for x (d,), and (m, n) for x (d, n)."""
         data = validate.finite(x=x)
         if data.ndim == 2:
             return np.column_stack([self.apply(column) for column in data.T])
         return self.apply(data)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
-        """Return the matrix W (m, d) written out, as `numpy.asarray` asks for it."""
+        """Return the dense matrix W (m, d), for `numpy.asarray`."""
         matrix = self.dense()
         return np.array(matrix, dtype=dtype) if copy or dtype is not None else matrix
 
     def __getitem__(self, queries: int | slice | Sequence[int] | npt.NDArray[np.generic]) -> Workload:
-        """Return the workload of one query, by its number, or of several: by a slice, their numbers, or a mask."""
+        """Return the workload of one query, by its index, or of several, by a slice, indices, or a mask."""
         numbers = np.arange(self.shape[0])
         try:
             index = numbers[queries]
@@ -240,11 +246,11 @@ class Workload(Displayed):
         return self.select(np.atleast_1d(index))
 
     def __iter__(self) -> Iterator[Workload]:
-        """Yield the queries one by one, each a workload."""
+        """Yield a workload for each query."""
         return (self[number] for number in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Whether another workload asks the same queries, as `same_as` says it."""
+        """Return `same_as`."""
         return self.same_as(other) if isinstance(other, Workload) else NotImplemented
 
     def __hash__(self) -> int:
@@ -256,7 +262,7 @@ class Workload(Displayed):
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"queries": self.shape[0], "cells": count_text(self.shape[1], 6)}
         if self.domain is not None:
-            attributes = [f"{name} ({count})" for name, count in self.domain.sizes[:SHOWN_ATTRIBUTES]]
+            attributes = [f"{name} ({count})" for name, count in self.domain.sizes[:MAX_SHOWN_ATTRIBUTES]]
             facts["attributes"] = ", ".join([*attributes, *(["…"] if len(self.domain.sizes) > len(attributes) else [])])
         return facts
 
@@ -266,22 +272,22 @@ class Workload(Displayed):
 
 
 class StructuredWorkload(Workload):
-    """A workload that its structure defines: the matrix is written out on demand, and cells have no names."""
+    """A workload defined by its structure, without names of cells; the matrix is computed on demand."""
 
-    __slots__ = ("_written",)
+    __slots__ = ("_matrix",)
 
-    _written: Matrix | None  # the matrix, once it was asked for
+    _matrix: Matrix | None  # computed on demand
 
     def _begin(self, shape: tuple[int, int], domain: Domain | None = None) -> None:
-        """Set what every workload has; nothing is written out."""
-        set_parts(self, shape=shape, domain=domain, cell_names=None, _written=None)
+        """Set the attributes of every workload; no matrix is computed."""
+        set_parts(self, shape=shape, domain=domain, cell_names=None, _matrix=None)
 
     @property
     def is_sparse(self) -> bool:
         return True
 
     def _structure(self) -> tuple[object, ...]:
-        """Return the arguments that make it again."""
+        """Return the constructor's arguments."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -289,7 +295,7 @@ class StructuredWorkload(Workload):
 
 
 def check_workload(workload: object) -> Workload:
-    """Return a workload; anything else is refused."""
+    """Return a workload; refuse other objects."""
     if isinstance(workload, np.ndarray | list | tuple) or sp.issparse(workload):
         raise InputTypeError(
             f"workload must be a Workload of dualmech, got {type(workload).__name__}: take dualmech.Workload(matrix)"
@@ -298,14 +304,14 @@ def check_workload(workload: object) -> Workload:
 
 
 def check_asks(workload: Workload) -> None:
-    """Refuse entries that are too large or too small, and a workload that asks nothing."""
+    """Refuse entries that are too large or too small, and a workload of zeros."""
     validate.moderate(workload=workload.matrix)
     if not np.any(workload.row_norms()):
         raise InvalidInputError("workload must have at least one query that is not all zero")
 
 
 def same_content(first: object, second: object) -> bool:
-    """Whether two values say the same: whatever knows it itself, matrices, tuples, dataclasses, or plain values."""
+    """Return whether two values are equal: by `same_as`, entry by entry, item by item, field by field, or by ``==``."""
     if first is second:
         return True
     if first is None or second is None:
@@ -325,7 +331,7 @@ def same_content(first: object, second: object) -> bool:
 
 
 def _labels(argument: str, labels: Sequence[str] | None, count: int, noun: str) -> tuple[str, ...] | None:
-    """Return the names of `count` things, each called `one`, as texts; None where none were given."""
+    """Return labels as texts, one per item (its `noun`); None if there are none."""
     if labels is None:
         return None
     texts = tuple(str(label) for label in validate.sequence(**{argument: labels}))
@@ -335,7 +341,7 @@ def _labels(argument: str, labels: Sequence[str] | None, count: int, noun: str) 
 
 
 def is_frame(matrix: object) -> bool:
-    """Whether a matrix is a frame with types of columns; refuse one that is not in memory."""
+    """Return whether a matrix is a data frame; refuse frames that are not in memory."""
     if any(hasattr(matrix, name) for name in ("collect", "fetchnumpy", "to_batches")):  # polars lazy, DuckDB, Arrow
         raise InputTypeError(
             f"workload must be a matrix, or a frame of pandas or polars, got {type(matrix).__name__}: convert it "
@@ -345,7 +351,7 @@ def is_frame(matrix: object) -> bool:
 
 
 def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
-    """Return the names of a frame's rows and of its columns, None where they only count from 0; polars names no rows.
+    """Return the names of a frame's rows and columns; None for default indices, and for the rows of polars.
 
     Raises `InputTypeError` for a column that holds no numbers.
     """
@@ -357,14 +363,14 @@ def frame_sides(frame: Any) -> tuple[list[str] | None, list[str] | None]:
             if not has_index:
                 advice = f"take it out, Workload(frame.drop({name!r}), names=frame[{name!r}])"
             raise InputTypeError(
-                f"workload must hold numbers alone, column {name!r} holds others; where it names the queries, {advice}"
+                f"workload must hold numbers alone, column {name!r} holds other values; to name the queries, {advice}"
             )
     rows = None if not has_index or validate.counts_from_zero(frame.index) else [_text(key) for key in frame.index]
     return rows, column_names(frame)
 
 
 def column_names(source: object) -> list[str] | None:
-    """Return the names of a DataFrame's columns; None where they only count from 0, and of what has no columns."""
+    """Return the names of a DataFrame's columns; None for default indices and other objects."""
     columns = getattr(source, "columns", None)
     if columns is None or callable(columns) or validate.counts_from_zero(columns):
         return None

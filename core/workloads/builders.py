@@ -330,7 +330,7 @@ def permuted(workload: Workload, rng: Seed) -> Workload:
     Nothing changes for a mechanism that looks at the workload alone, everything for one that relies on the order
     of the cells. Names and groups stay, cells take their names along; a domain is dropped, as it no longer numbers
     the cells.
-    Raises `InputTypeError` for something that is not a workload, an `rng` that is neither a seed nor a generator.
+    Raises `InputTypeError` if `workload` is no workload, or `rng` neither a seed nor a generator.
     Source: Li and Miklau, PVLDB 5(6), 2012, section 3, semantic equivalence, and section 5.
 
     Examples
@@ -355,14 +355,14 @@ def stack(*workloads: Workload, labels: Sequence[str] | None = None) -> Workload
     when it is asked for.
     Raises `InvalidInputError` or `InputTypeError` for no piece, a piece that is no workload, cells or domains that
     differ, labels of the wrong number.
-    Returns `Workload`: queries in the order of the pieces, with their names, and those of the cells where all pieces
-    agree on them. Sparse if every piece is, or if one with
-    more than `SPARSE_ENTRIES` entries is, or if it keeps its structure; else dense.
+    Returns `Workload`: queries in the order of the pieces, with their names, and the names of the cells if all pieces
+    have the same. Sparse if every piece is sparse, if a sparse piece has more than `SPARSE_ENTRIES` entries, or if the
+    stack is structured; else dense.
 
     Parameters
     ----------
     workloads : Workload
-        The pieces, in order. Those that state a domain must state the same one, which the stack takes over.
+        The pieces, in order. All their domains must be the same, which becomes the domain of the stack.
     labels : sequence of texts, optional
         One per piece: the group that all its queries take. By default queries keep their own groups.
 
@@ -412,8 +412,8 @@ def _as_labels(labels: Sequence[str] | None, count: int) -> list[str] | None:
 
 def _stack_rows(pieces: Sequence[Workload]) -> npt.NDArray[np.float64] | sp.csr_array:
     sparse = [piece.is_sparse for piece in pieces]
-    large = [piece.is_sparse and piece.shape[0] * piece.shape[1] > SPARSE_ENTRIES for piece in pieces]
-    if all(sparse) or any(large):
+    is_large = [piece.is_sparse and piece.shape[0] * piece.shape[1] > SPARSE_ENTRIES for piece in pieces]
+    if all(sparse) or any(is_large):
         return sp.csr_array(sp.vstack([sp.csr_array(piece.matrix) for piece in pieces], format="csr"))
     check_dense_size(sum(piece.shape[0] for piece in pieces), pieces[0].shape[1])
     return np.vstack([piece.dense() for piece in pieces])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Index = npt.NDArray[np.intp]
 
 MAX_ENTRIES = 2**26  # largest number of entries of one query of every family
-FEW_MEMBERS = 8  # values of a set up to which its name lists them
+MAX_LISTED_MEMBERS = 8  # a larger set is not listed in its name
 MAX_STEPS = 2**26  # largest number of steps that looking for translates among affine images may take
 
 
@@ -60,7 +60,7 @@ class CircularWorkload(StructuredWorkload):
 
     @property
     def matrix(self) -> Array:
-        """W (m, n), dense; refused where it is too large to write out."""
+        """W (m, n), dense; refused if it has too many entries."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large to write out "
@@ -235,7 +235,7 @@ def affine(n: int, subset: Iterable[int]) -> CircularWorkload:
 
 
 def _check_size(cells: int, families: int) -> None:
-    """Refuse so many families of queries as are too large to write out."""
+    """Refuse more than `MAX_ENTRIES` entries in the bases of the families."""
     if cells * families > MAX_ENTRIES:
         raise InvalidInputError(
             f"{families} families of queries over {cells} values are too many (limit {MAX_ENTRIES} entries)"
@@ -243,7 +243,7 @@ def _check_size(cells: int, families: int) -> None:
 
 
 def _names_of(index: int, base: Array, period: int) -> list[str]:
-    """Return names for the translates of a base: what they count, where that can be said in a few words."""
+    """Return names for the translates of a base: its cells, if they are few, else its index and the shift."""
     size, members = len(base), np.flatnonzero(base)
     values = base[members]
     if np.all(values == 1) and len(members) == size:
@@ -255,7 +255,7 @@ def _names_of(index: int, base: Array, period: int) -> list[str]:
         if len(starts) == 1:
             ends = starts[0], starts[0] + len(members) - 1
             return [f"cells {(ends[0] + shift) % size}..{(ends[1] + shift) % size}" for shift in range(period)]
-        if len(members) <= FEW_MEMBERS:
+        if len(members) <= MAX_LISTED_MEMBERS:
             turned = (sorted((members + shift) % size) for shift in range(period))
             return ["cells " + ", ".join(map(str, members)) for members in turned]
     if len(members) == 2 and {*values} == {-1.0, 1.0}:

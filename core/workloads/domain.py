@@ -1,4 +1,4 @@
-"""The attributes of a table, how its cells are numbered, and the residual subspaces under its marginal tables."""
+"""Domains: attributes, numbering of cells, and the residual subspaces of marginal tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmech.validate import Array, boolean, composed, index, instance, sequenc
 if TYPE_CHECKING:
     from dualmech.workloads.base import Workload
 
-MAX_CELLS = 2**31  # largest number of cells whose indices are ever enumerated
+MAX_CELLS = 2**31  # whose indices are enumerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ class Domain:
 
     @property
     def impossible(self) -> tuple[Mapping[int, Sequence[int]], ...]:
-        """What no record has, such as men who are pregnant: codes of some attributes, by position, that never meet."""
+        """Impossible combinations, such as pregnant men: codes by position, which no record has together."""
         return ()
 
     def possible(self) -> npt.NDArray[np.bool_] | None:
-        """Return which cells (d,) a record may have, None where it may have any.
+        """Return which cells (d,) are possible, None if all are.
 
         Raises `InvalidInputError` for too many cells to enumerate.
         """
@@ -110,37 +110,39 @@ class Domain:
 
     @property
     def canonical(self) -> str:
-        """A text that equal domains share."""
+        """A text that is the same for equal domains."""
         return repr(self.sizes)
 
     @property
     def schema_text(self) -> str | None:
-        """What a file keeps beside names and sizes: of a `dualmech.Schema` its JSON."""
+        """The JSON of a `dualmech.Schema`, for files; None for a plain domain."""
         return None
 
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Domain:
-        """Return the attributes of several domains, one after another."""
+        """Return the domain of all attributes of several domains, in order."""
         checked = [
             instance(Domain, **{f"domains[{place}]": domain}) for place, domain in enumerate(sequence(domains=domains))
         ]
         return cls([pair for domain in checked for pair in domain.sizes])
 
     def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
-        """Return the queries on an attribute that words, values or named rows stand for; None for its values.
+        """Return the queries on an attribute that a question (words, values, named rows) means; None for its values.
 
-        `alone` says that a table asks of no other attribute. A domain has codes alone; a `dualmech.Schema` knows more.
+        - `alone`: whether the table asks of no other attribute.
+
+        A domain has only codes and understands only ``"values"``; a `dualmech.Schema` understands more.
         """
         axis, _ = index(len(self.sizes), axis=axis), boolean(alone=alone)
         if isinstance(ask, str) and ask == "values":
             return None
         raise InvalidInputError(
             f"ask of {self.names[axis]!r} must be a workload, None or 'values', got {shown(ask)}: other words and "
-            f"values are those of a dualmech.Schema"
+            f"values need a dualmech.Schema"
         )
 
     def cell(self, **codes: int) -> int:
-        """Return the number of the cell with one code for each attribute."""
+        """Return the index of the cell with one code for each attribute."""
         codes = {composed(name): code for name, code in codes.items()}
         if set(codes) != set(self.names):
             raise InvalidInputError(f"codes must name each of {list(self.names)} once, got {sorted(codes)}")
@@ -150,14 +152,14 @@ class Domain:
         return cell
 
     def codes(self) -> npt.NDArray[np.int64]:
-        """Return the (attributes, d) table of codes, one column per cell."""
+        """Return the codes of all cells, shape (attributes, d)."""
         if self.cells > MAX_CELLS:
             raise InvalidInputError(f"domain of {count_text(self.cells)} cells is too large to enumerate")
         return np.stack(np.unravel_index(np.arange(self.cells), self.shape)).astype(np.int64)
 
 
 def are_positions(axes: object, count: int) -> bool:
-    """Whether axes are a tuple of increasing positions below a count."""
+    """Return whether axes are a tuple of increasing positions below a count."""
     last = -1
     for axis in axes if isinstance(axes, tuple) else (None,):
         if not isinstance(axis, int) or not last < axis < count:
@@ -167,7 +169,7 @@ def are_positions(axes: object, count: int) -> bool:
 
 
 def count_text(count: int, digits: int = 3) -> str:
-    """Return a positive count to a few digits, of whatever size.
+    """Return a positive integer of any size to a few digits.
 
     Examples
     --------
@@ -180,31 +182,31 @@ def count_text(count: int, digits: int = 3) -> str:
     return f"{10 ** (math.log10(count) - exponent):.{digits}g}e+{exponent}"
 
 
-# The residual subspaces of a domain: what its marginal tables are made of.
+# The residual subspaces of a domain, of which its marginal tables are sums.
 
 
 Axes = tuple[int, ...]  # positions of a set of attributes in their domain, in increasing order
 
 MAX_SUBSPACES = 2**22
-"""Largest number of residual subspaces, counted once for every table that they lie under."""
+"""Maximum number of residual subspaces, counted once for every table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lattice:
-    """The residual subspaces of some tables, and which lies under which table.
+    """The residual subspaces of tables, and the incidence of subspaces and tables.
 
-    The functions of the cells that depend on the attributes T alone, and add up to 0 over each of them, form the
-    residual subspace of T, of dimension ``Π_{i in T} (n_i - 1)``. They are orthogonal, and the queries of the table S
-    span those of all ``T ⊆ S``.
+    The functions of the cells that depend only on the attributes T, and sum to 0 over each of them, form the residual
+    subspace of T, of dimension ``Π_{i in T} (n_i - 1)``. The subspaces are orthogonal, and the queries of the table S
+    span the subspaces of all ``T ⊆ S``.
     """
 
-    axes: tuple[Axes, ...]  # the attributes T of each subspace, those of dimension 0 left out
+    axes: tuple[Axes, ...]  # the attributes T of each subspace of positive dimension
     dimensions: Array  # (t,) mult_T
     incidence: sp.csr_array  # (t, tables) 1 where ``T ⊆ S``
 
     @classmethod
     def under(cls, domain: Domain, tables: Iterable[Axes]) -> Lattice:
-        """List the subspaces under tables; attributes of one value have none of their own.
+        """List the subspaces of tables; attributes of one value add none.
 
         Raises `InvalidInputError` for more than `MAX_SUBSPACES`, counted once per table.
         """

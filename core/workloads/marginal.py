@@ -25,7 +25,7 @@ MAX_TABLES = 2**20  # largest number of tables of a workload
 class MarginalWorkload(StructuredWorkload):
     """The cells of chosen marginal tables of a domain, however large: a `Workload` whose matrix is made on demand.
 
-    `dualmech.workloads.marginals` builds it. What a few hundred tables need is computed without a matrix; the
+    `dualmech.workloads.marginals` builds it. Problems on hundreds of tables use it without a matrix; the
     matrix, and what needs it, is refused above 2^26 entries.
 
     Attributes
@@ -107,14 +107,14 @@ class MarginalWorkload(StructuredWorkload):
 
     @property
     def matrix(self) -> Matrix:
-        """W (m, d), sparse; refused where it is too large to write out."""
-        if self._written is None:
+        """W (m, d), sparse; refused if it has too many entries."""
+        if self._matrix is None:
             try:
                 matrix = tabulations.marginal_matrix(self._domain, self.axes)
             except InvalidInputError as error:
                 raise InvalidInputError(f"{error}; geometry='blocks' needs no matrix") from None
-            set_parts(self, _written=matrix)
-        return self._written
+            set_parts(self, _matrix=matrix)
+        return self._matrix
 
     @property
     def names(self) -> tuple[str, ...]:

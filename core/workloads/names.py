@@ -1,4 +1,4 @@
-"""Workloads by name: the short texts, such as ``prefix:64``, that the command line reads."""
+"""Workloads by name: short texts such as ``prefix:64``, for the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualmech.workloads.base import Workload
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A named workload: what builds it, how it is written, and how many of its parameters may be left out."""
+    """A named workload: its builder, its syntax, readers of its parameters, and the number of optional ones."""
 
     build: Callable[..., Workload]
     usage: str
@@ -22,7 +22,7 @@ class BuiltIn:
 
 
 def builtin_workload(text: str) -> Workload:
-    """Build the workload that a text such as ``prefix:64`` or ``marginals:2x2x63:1,2`` names.
+    """Build the workload of a text such as ``prefix:64`` or ``marginals:2x2x63:1,2``.
 
     A text is a builder's name, then a colon and its parameters, separated by commas; `usages` lists all.
     Random workloads need their seed, so that a text always names the same workload. Sizes of attributes are

@@ -84,7 +84,7 @@ class ProductWorkload(StructuredWorkload):
     @property
     def matrix(self) -> Matrix:
         """W (m, d), sparse if all factors are; refused if it has too many entries."""
-        if self._written is None:
+        if self._matrix is None:
             entries = math.prod(_stored_entries(factor) for factor in self.factors)
             if entries > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
@@ -97,8 +97,8 @@ class ProductWorkload(StructuredWorkload):
                 matrix = sp.csr_array(matrix)
             else:
                 matrix = linalg.kronecker([factor.dense() for factor in self.factors])
-            set_parts(self, _written=matrix)
-        return self._written
+            set_parts(self, _matrix=matrix)
+        return self._matrix
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def as_product(workload: Workload) -> ProductWorkload | None:
 
 
 def factored(workload: ProductWorkload, values: Array) -> tuple[Array, ...] | None:
-    """Return numbers of the factors whose products are the given numbers (m,) up to rounding; None if there are none."""
+    """Return numbers of the factors whose products are the values (m,) up to rounding; None if there are none."""
     if np.any(values <= 0):
         return None
     table = values.reshape([factor.shape[0] for factor in workload.factors])

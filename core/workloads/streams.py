@@ -27,7 +27,7 @@ class RuleWorkload(StructuredWorkload):
 
     __slots__ = ()
 
-    counted: ClassVar[str]
+    too_large: ClassVar[str]
     """Beginning of the message for too many cells, such as ``sines over``."""
 
     instead: ClassVar[str]
@@ -36,16 +36,16 @@ class RuleWorkload(StructuredWorkload):
     @property
     def matrix(self) -> Array:
         """W (m, d), dense; refused if it has too many entries."""
-        if self._written is None:
+        if self._matrix is None:
             queries, cells = self.shape
             if queries * cells > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
-                    f"{self.counted} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
+                    f"{self.too_large} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
                     f"{self.instead}"
                 )
-            set_parts(self, _written=freeze(self._rows(np.arange(queries))))
-        assert self._written is not None
-        return self._written
+            set_parts(self, _matrix=freeze(self._rows(np.arange(queries))))
+        assert self._matrix is not None
+        return self._matrix
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,24 +82,24 @@ class RuleWorkload(StructuredWorkload):
 class SelectedRows(RuleWorkload):
     """Some queries of a rule by their numbers, in any order: (len(index), d), matrix on demand; made by `select`."""
 
-    __slots__ = ("_index", "_whole")
+    __slots__ = ("_index", "_rule")
 
-    counted = "selected queries over"
+    too_large = "selected queries over"
     instead = "select fewer of them"
 
-    _whole: RuleWorkload
+    _rule: RuleWorkload
     _index: Index
 
-    def __init__(self, whole: RuleWorkload, index: Index) -> None:
-        set_parts(self, _whole=whole, _index=freeze(np.array(index)))
-        self._begin((len(index), whole.shape[1]))
+    def __init__(self, rule: RuleWorkload, index: Index) -> None:
+        set_parts(self, _rule=rule, _index=freeze(np.array(index)))
+        self._begin((len(index), rule.shape[1]))
 
     def select(self, queries: Sequence[int] | Index) -> Workload:
-        return self._whole.select(self._index[validate.indices(self.shape[0], queries=queries)])
+        return self._rule.select(self._index[validate.indices(self.shape[0], queries=queries)])
 
     def apply(self, x: npt.ArrayLike) -> Array:
-        """Return the answers ``W x`` (m,); those of running sums without the matrix."""
-        return self._whole.apply(x)[self._index] if isinstance(self._whole, StreamWorkload) else super().apply(x)
+        """Return the answers ``W x`` (m,), for running sums without the matrix."""
+        return self._rule.apply(x)[self._index] if isinstance(self._rule, StreamWorkload) else super().apply(x)
 
     def written(self) -> Workload:
         """Return the queries as a matrix with names, as a file holds them."""
@@ -107,16 +107,16 @@ class SelectedRows(RuleWorkload):
 
     @property
     def _group(self) -> str:
-        return self._whole._group
+        return self._rule._group
 
     def _named(self, index: Index) -> tuple[str, ...]:
-        return self._whole._named(self._index[index])
+        return self._rule._named(self._index[index])
 
     def _rows(self, index: Index) -> Array:
-        return self._whole._rows(self._index[index])
+        return self._rule._rows(self._index[index])
 
     def _structure(self) -> tuple[object, ...]:
-        return self._whole, self._index
+        return self._rule, self._index
 
     def __repr__(self) -> str:
         return f"Workload({self.shape[0]} queries x {self.shape[1]} cells, of {self._group})"
@@ -149,7 +149,7 @@ class StreamWorkload(RuleWorkload):
 
     __slots__ = ("decay",)
 
-    counted = "running sums of"
+    too_large = "running sums of"
     instead = "geometry='stream' needs no matrix"
 
     decay: float
@@ -221,7 +221,7 @@ def running_sums(x: Array, decay: float | Array) -> Array:
 def all_range_gram(d: int) -> Array:
     """Return ``W' W`` (d, d) of `all_range`: entry (i, k) counts the intervals that hold both cells.
 
-    It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
+    It is ``(min(i, k) + 1) (d - max(i, k))``, cells too_large from 0: d + 1 times the inverse of the second
     difference matrix, with 2 on the diagonal and -1 next to it.
     Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or too large for a
     matrix.
@@ -239,7 +239,7 @@ def all_range_gram(d: int) -> Array:
 
 
 def prefix_gram(d: int) -> Array:
-    """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells counted from 0.
+    """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells too_large from 0.
 
     Raises `InvalidInputError` or `InputTypeError` as for `all_range_gram`.
 
@@ -258,7 +258,7 @@ def prefix_gram(d: int) -> Array:
 def marginals_gram(
     domain: DomainLike, ways: int | Iterable[int] | None = None, sets: Iterable[str | Iterable[str]] | None = None
 ) -> Array:
-    """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables in which cells i and k share a cell.
+    """Return ``W' W`` (d, d) of `marginals`: entry (i, k) counts the tables that count cells i and k together.
 
     It is the sum over the tables of a Kronecker product over the attributes: the identity for attributes in the
     table, a matrix of ones for the others.
@@ -402,7 +402,7 @@ class RangeWorkload(RuleWorkload):
     __slots__ = ()
 
     is_without_copies = True
-    counted = "all ranges of"
+    too_large = "all ranges of"
     instead = "total variance and query weighting by dualmech.workloads.sines need no matrix"
 
     def __init__(self, cells: int) -> None:
@@ -412,7 +412,7 @@ class RangeWorkload(RuleWorkload):
     def ends(self, queries: Sequence[int] | Index) -> tuple[Index, Index]:
         """Return the first and the last cells of the ranges with these indices."""
         index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
-        # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which counted from the last is a triangle.
+        # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which too_large from the last is a triangle.
         left = self.shape[0] - 1 - np.asarray(index, dtype=np.int64)
         row = ((np.sqrt(8.0 * left + 1) - 1) / 2).astype(np.int64)
         row += ((row + 1) * (row + 2) // 2 <= left).astype(np.int64) - (row * (row + 1) // 2 > left)
@@ -503,7 +503,7 @@ class SineWorkload(RuleWorkload):
 
     __slots__ = ()
 
-    counted = "sines over"
+    too_large = "sines over"
     instead = "weighting them for all ranges needs no matrix"
 
     def __init__(self, cells: int) -> None:

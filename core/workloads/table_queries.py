@@ -91,7 +91,7 @@ class TableWorkload(StructuredWorkload):
 
     @property
     def matrix(self) -> Matrix:
-        """W (m, d); refused where it is too large to write out."""
+        """W (m, d); refused if it has too many entries."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
                 f"query tables of {count_text(self.shape[1])} cells are too large to write out "
@@ -122,7 +122,7 @@ class TableWorkload(StructuredWorkload):
 
     @property
     def sensitivity(self) -> float:
-        """The root of ``Σ_S Π_{i in S} s_i²``: what is worst for an attribute's queries is worst in all tables."""
+        """The root of ``Σ_S Π_{i in S} s_i²``: the worst value of an attribute is the same in all tables."""
         worst = [1.0 if query is None else query.sensitivity**2 for query in self.queries]
         return math.sqrt(sum(math.prod(worst[axis] for axis in axes) for axes in self.tables.axes))
 
@@ -157,7 +157,7 @@ def query_tables(
     domain, ways, sets
         As for `marginals`.
     queries : mapping of attribute names to Workload
-        What a table asks along an attribute, over its values; the values themselves where it is not named.
+        The queries of each attribute, over its values; an attribute that is not named is asked by its values.
 
     Examples
     --------

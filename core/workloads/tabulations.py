@@ -31,13 +31,13 @@ RACE_SETS = tuple(sets for size in range(1, len(RACES) + 1) for sets in itertool
 ADULT_AGE = 18
 
 MAX_ENTRIES = 2**26
-"""Largest number of non-zero entries that these builders write out (2 to 3 GB while they do)."""
+"""Maximum number of non-zero entries of these workloads (2 to 3 GB while they are built)."""
 
 DomainLike = Domain | Mapping[str, int] | Iterable[tuple[str, int]] | Sequence[int]
 
 
 def check_size(domain: Domain, tables: int) -> None:
-    """Refuse so many tables of a domain as are too large to write out."""
+    """Refuse more than `MAX_ENTRIES` non-zero entries in the tables of a domain."""
     if tables * domain.cells > MAX_ENTRIES:
         exponent = domain.cells.bit_length() - 1
         raise InvalidInputError(
@@ -164,7 +164,7 @@ def marginal_matrix(domain: Domain, sets: Sequence[tuple[int, ...]]) -> sp.csr_a
 
 
 def cell_names(domain: Domain, axes: tuple[int, ...]) -> list[str]:
-    """Return the names of a table's cells, such as ``age=3, sex=1``; ``total`` where it has no attributes."""
+    """Return the names of a table's cells, such as ``age=3, sex=1``; ``total`` without attributes."""
     attributes = [domain.names[axis] for axis in axes]
     codes = itertools.product(*(range(domain.shape[axis]) for axis in axes))
     return [", ".join(f"{a}={c}" for a, c in zip(attributes, code, strict=True)) or "total" for code in codes]

@@ -20,14 +20,14 @@ from dualmech.workloads.arrays import as_text_array, sets_to_arrays
 from dualmech.workloads.base import StructuredWorkload, Workload, same_content
 from dualmech.workloads.domain import Domain, are_positions, count_text
 
-MAX_COMBINATIONS = 2**20  # largest number of combinations of values among which the worst is looked for
+MAX_COMBINATIONS = 2**20  # of values, among which the worst case is searched
 
 Queries = Workload | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """A named table: a query set for each of its attributes, by position and in increasing order; None for values."""
+    """A named table: a query set for each of its attributes (None for values), by increasing position."""
 
     name: str
     queries: tuple[tuple[int, Queries], ...]
@@ -37,16 +37,16 @@ class Table:
         object.__setattr__(self, "axes", tuple(axis for axis, _ in self.queries))
 
     def is_part_of(self, other: Table) -> bool:
-        """Whether another table asks the same of all its attributes, and perhaps of more."""
+        """Return whether another table has the same queries on all attributes of this one."""
         queries = dict(other.queries)
         return all(axis in queries and same_content(query, queries[axis]) for axis, query in self.queries)
 
     def asks_the_same(self, other: Table) -> bool:
-        """Whether another table has the same queries of the same attributes, by whatever name."""
+        """Return whether another table has the same queries on the same attributes; names do not count."""
         return self.axes == other.axes and self.is_part_of(other)
 
     def times(self, other: Table, start: int) -> Table:
-        """Return the product with a table of other attributes, which begin at position `start`."""
+        """Return the product with a table whose attributes are numbered from `start`."""
         name = f"{self.name} & {other.name}" if self.name else other.name
         return Table(name, (*self.queries, *((start + axis, query) for axis, query in other.queries)))
 
@@ -61,7 +61,7 @@ class UnionWorkload(StructuredWorkload):
     domain : Domain
         The attributes.
     tables : tuple of Table
-        What is asked, in order; queries of a table are in row-major order, those of the last attribute fastest.
+        The tables, in order; queries of a table are in row-major order (the last attribute varies fastest).
     pieces : tuple of pairs
         The workloads that it is a stack of, after which its queries are named, with the group that each gives to all of
         its queries, or None for their own; () where the tables name them.
@@ -96,7 +96,7 @@ class UnionWorkload(StructuredWorkload):
         return self.tables
 
     def table_shape(self, table: Table | str) -> tuple[int, ...]:
-        """Return how many queries a table, itself or by name, has along each of its attributes."""
+        """Return the number of queries of a table (or its name) along each of its attributes."""
         table = table if isinstance(table, Table) else self.table(table)
         sizes = self._domain.shape
         return tuple(sizes[axis] if query is None else query.shape[0] for axis, query in table.queries)
@@ -114,8 +114,8 @@ class UnionWorkload(StructuredWorkload):
 
     @property
     def matrix(self) -> Matrix:
-        """W (m, d), sparse; refused where it is too large to write out."""
-        if self._written is None:
+        """W (m, d), sparse; refused if it has too many entries."""
+        if self._matrix is None:
             if sum(self._entries(table) for table in self.tables) > tabulations.MAX_ENTRIES:
                 raise InvalidInputError(
                     f"{count_text(self.shape[0])} queries over {count_text(self.shape[1])} cells are too large to "
@@ -123,11 +123,11 @@ class UnionWorkload(StructuredWorkload):
                 )
             rows = sp.vstack([self._rows(table) for table in self.tables], format="csr")
             set_parts(self, _written=sp.csr_array(rows))
-        return cast(Matrix, self._written)
+        return cast(Matrix, self._matrix)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name per query: its table, and the names of what it asks along each attribute; in a stack its own."""
+        """One name per query: its table and the names of its factors; in a stack the piece's names."""
         self._check_query_count()
         if self.pieces:
             return tuple(name for piece, _ in self.pieces for name in piece.names)
@@ -191,7 +191,7 @@ class UnionWorkload(StructuredWorkload):
         return self.domain
 
     def _entries(self, table: Table) -> int:
-        """Return how many entries of a table's rows are not zero, at most."""
+        """Return an upper bound on the number of non-zero entries of a table's rows."""
         entries = [*self._domain.shape]
         for axis, query in table.queries:
             if query is not None:
@@ -214,7 +214,7 @@ class UnionWorkload(StructuredWorkload):
         for axis, query in table.queries:
             label, size = self._domain.sizes[axis]
             axis_names = [f"{label}={value}" for value in range(size)] if query is None else query.names
-            names = [f"{one}, {two}" if one else two for one in names for two in axis_names]
+            names = [f"{prefix}, {suffix}" if prefix else suffix for prefix in names for suffix in axis_names]
         return [f"{table.name}: {name}" if name else table.name for name in names]
 
 
@@ -229,9 +229,9 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
     domain : Domain, mapping, or sequence of sizes
         The attributes.
     tables : mapping
-        By name, what a table asks: attribute names mapped to workloads over their values, with None for the values
-        themselves, or, of a `dualmech.Schema`, to what a specification asks: a word, a list or a mapping; or names
-        alone where all are values; an empty one asks for the total.
+        The question of each table, by name: attribute names mapped to workloads over their values or None for the
+        values themselves, with a `dualmech.Schema` also to a word, a list or a mapping of a specification; or a list of
+        attribute names, for their values. An empty question asks for the total.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
     (UnionWorkload(2 tables, 10 queries x 8 cells), 'ages: cells 0..1, sex=0')
     """
     table_domain = tabulations.as_domain(domain)
-    if not validate.mapping("names to what they ask", tables=tables):
+    if not validate.mapping("names to questions", tables=tables):
         raise InvalidInputError("tables must be one or more, got none")
     if len({str(name) for name in tables}) < len(tables):
         raise InvalidInputError(f"tables must have names that differ as texts, got {[*tables]}")
@@ -254,10 +254,9 @@ def union(domain: tabulations.DomainLike, tables: Mapping[str, Mapping[str, obje
 
 
 def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) -> UnionWorkload | None:
-    """Return the union of workloads that keep their structure, or None where one does not or they share no domain.
+    """Return the union of structured workloads over one domain; None if one has no tables or another domain.
 
-    Tables of the same name are told apart by a number; `labels`, one per piece, are put before their names, and are the
-    groups of their queries.
+    Tables of one name are numbered. `labels`, one per piece, precede the names and are the groups of the queries.
     """
     tables_of_pieces = [getattr(piece, "product_tables", None) for piece in pieces]
     domain = pieces[0].domain
@@ -278,7 +277,7 @@ def union_of(pieces: Sequence[Workload], labels: Sequence[str] | None = None) ->
 
 
 def each_once(tables: Iterable[Table]) -> list[Table]:
-    """Return tables of several workloads, each once; those of one name that ask other queries get a number."""
+    """Return tables of several workloads without duplicates; different tables of one name are numbered."""
     by_name: dict[str, Table] = {}
     for table in tables:
         name, number = table.name, 2
@@ -289,11 +288,11 @@ def each_once(tables: Iterable[Table]) -> list[Table]:
 
 
 def tables_of(workload: Workload) -> Any:
-    """Return a workload as tables, marginals or a union; refuse what keeps no structure."""
+    """Return a workload as tables (marginals or a union); refuse one without tables."""
     tables = validate.instance(Workload, workload=workload).tabular()
     if tables is None:
         raise InvalidInputError(
-            "workload must keep its structure, as those of dualmech.workloads.union, marginals, query_tables, circular "
+            "workload must have tables, as workloads of dualmech.workloads.union, marginals, query_tables, circular "
             "and kron (over a domain) do"
         )
     return tables
@@ -342,9 +341,9 @@ def _as_table(domain: Domain, name: str, ask: Mapping[str, Any] | Iterable[str],
 
 
 def _maximal_rows(rows: Array) -> Array:
-    """Return the distinct rows that no other row exceeds in every entry."""
+    """Return the distinct rows that no other row dominates in every entry."""
     maximal: list[Array] = []
-    for row in np.unique(rows, axis=0)[::-1]:  # falling, so exceeded by an earlier one or by none
+    for row in np.unique(rows, axis=0)[::-1]:  # in decreasing order: only an earlier row can dominate
         if not any(np.all(other >= row) for other in maximal):
             maximal.append(row)
     return np.array(maximal)
