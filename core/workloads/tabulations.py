@@ -187,15 +187,15 @@ def _axes_of_sets(
 ) -> list[tuple[int, ...]]:
     if isinstance(sets, str) or not isinstance(sets, Iterable):
         raise InputTypeError(f"sets must be a sequence of attribute names or of sets of them, got {sets!r}")
-    distinct = list(sets)
-    for entry in distinct:
+    entries = list(sets)
+    for entry in entries:
         if not isinstance(entry, Iterable):
             raise InputTypeError(f"sets must hold attribute names or sets of them, got {entry!r}")
-    limit(domain, len(distinct))
-    sets = [domain.axes(entry) for entry in distinct]
-    if not sets:
+    limit(domain, len(entries))
+    tables = [domain.axes(entry) for entry in entries]
+    if not tables:
         raise InvalidInputError("sets must name at least one marginal, got none")
-    for axes, count in Counter(sets).items():
+    for axes, count in Counter(tables).items():
         if count > 1:
             raise InvalidInputError(f"sets must differ, got {[domain.names[axis] for axis in axes]} twice")
-    return sets
+    return tables

@@ -122,7 +122,7 @@ class UnionWorkload(StructuredWorkload):
                     f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             rows = sp.vstack([self._rows(table) for table in self.tables], format="csr")
-            set_parts(self, _written=sp.csr_array(rows))
+            set_parts(self, _matrix=sp.csr_array(rows))
         return cast(Matrix, self._matrix)
 
     @property
