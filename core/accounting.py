@@ -31,7 +31,7 @@ LEVEL = 0.95
 """The default level of a margin of error: truth lies within the margin 19 times in 20."""
 
 _EPS, _UP = 2.0**-52, 1 + 2.0**-49  # a unit of rounding, and a factor above the rounding of a few steps
-# Against 80 digits, log δ was wrong by at most 10 units of rounding, absolute, and 1.1 units, relative.
+# Compared with 80 digits, the errors of log δ were at most 10 absolute and 1.1 relative units of rounding.
 _ERROR, _RELATIVE_ERROR = 12 * _EPS, 3 * _EPS
 _LOG_SQRT_2PI = math.log(2 * math.pi) / 2
 _LOG_ORDERS = 690.0, -690.0  # any Rényi order gives a valid δ, so the search may stop before e^±710 overflows
@@ -39,7 +39,7 @@ _ASYMPTOTIC_FROM = 20.0  # below, 1 - t R(t) loses a few hundred ulps; above, 13
 _SERIES = np.cumprod([1.0, *(-(2.0 * k + 1) for k in range(1, 13))])[::-1]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
-UNBOUNDED = 100  # the ρ above which noise protects next to nothing: ε is about 190 at δ = 1e-9
+UNBOUNDED = 100  # above it noise protects next to nothing: ε is about 190 at δ = 1e-9
 CONVERSION = (
     "as rho implies it (Canonne, Kamath and Steinke 2020, section 2.3), which holds for the discrete noise of a release"
 )
@@ -141,7 +141,7 @@ def log_delta(privacy_cost: float, epsilon: float) -> float:
 
 
 def delta(privacy_cost: float, epsilon: float) -> float:
-    """Return the least δ at which privacy cost Δ > 0 is (ε, δ)-private, ε ≥ 0; never 0, which would say pure privacy.
+    """Return the least δ for which a privacy cost Δ > 0 is (ε, δ)-private, ε ≥ 0; never 0, which would be pure privacy.
 
     ``δ = Φ(Δ/2 - ε/Δ) - e^ε Φ(-Δ/2 - ε/Δ)``; see `log_delta`.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
@@ -155,7 +155,7 @@ def delta(privacy_cost: float, epsilon: float) -> float:
 
 
 def epsilon(privacy_cost: float, delta: float) -> float:
-    """Return the least ε at which privacy cost Δ > 0 is (ε, δ)-private, 0 < δ < 1.
+    """Return the least ε for which a privacy cost Δ > 0 is (ε, δ)-private, 0 < δ < 1.
 
     The inverse of `delta`, and 0 where δ ≥ 2 Φ(Δ/2) - 1. Rounding goes to the larger ε, the safe side.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
@@ -169,7 +169,7 @@ def epsilon(privacy_cost: float, delta: float) -> float:
 
 
 def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
-    """Return the least ε at which privacy cost Δ > 0 is (ε, δ)-private, from log δ < 0.
+    """Return the least ε for which a privacy cost Δ > 0 is (ε, δ)-private, from log δ < 0.
 
     The function is `epsilon` for a δ that is too close to 0 or to 1 for a double.
     Raises `InvalidInputError`. Source: Balle and Wang (2018), Theorem 8.
@@ -184,8 +184,8 @@ def epsilon_from_log_delta(privacy_cost: float, log_delta: float) -> float:
     if target >= 0:
         raise InvalidInputError(f"log_delta must be below 0, got {target:g}")
     # With u = ε/Δ - Δ/2 ≥ 0, δ ≤ Φ(-u) ≤ exp(-u²/2)/2: at this u, at most half of the δ asked for.
-    safe = cost * (math.sqrt(-2 * target) + cost / 2) * _UP
-    return _safe_root(lambda trial: _log_delta(cost, trial) - target, 0.0, safe)
+    safe_value = cost * (math.sqrt(-2 * target) + cost / 2) * _UP
+    return _safe_root(lambda trial: _log_delta(cost, trial) - target, 0.0, safe_value)
 
 
 def privacy_cost(epsilon: float, delta: float) -> float:
@@ -203,9 +203,9 @@ def privacy_cost(epsilon: float, delta: float) -> float:
     target, root = _log_below(share), math.sqrt(2) * math.sqrt(bound)
     # With u = ε/Δ - Δ/2: δ ≤ exp(-u²/2)/2 where u ≥ 0, and 1 - δ ≤ 2 Φ(u) ≤ exp(-u²/2) where u ≤ 0.
     tail, head = math.sqrt(-2 * target), math.sqrt(-2 * math.log1p(-share))
-    safe = max(root * (root / (tail + math.hypot(tail, root))) / _UP, math.ulp(0.0))
+    safe_value = max(root * (root / (tail + math.hypot(tail, root))) / _UP, math.ulp(0.0))
     unsafe = (head + math.hypot(head, root)) * _UP
-    return _safe_root(lambda trial: _log_delta(trial, bound) - target, unsafe, safe)
+    return _safe_root(lambda trial: _log_delta(trial, bound) - target, unsafe, safe_value)
 
 
 def zcdp_log_delta(rho: float, epsilon: float) -> float:
@@ -247,8 +247,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     6.47407
     """
     rate, target = validate.positive_number(rho=rho), _log_below(validate.probability(delta=delta))
-    safe = 2 * (rate + 2 * math.sqrt(-rate * target))
-    return _safe_root(lambda trial: _zcdp_log_delta(rate, trial) - target, 0.0, safe)
+    safe_value = 2 * (rate + 2 * math.sqrt(-rate * target))
+    return _safe_root(lambda trial: _zcdp_log_delta(rate, trial) - target, 0.0, safe_value)
 
 
 def normal_quantile(level: float, count: int = 1) -> float:
@@ -270,7 +270,7 @@ def normal_quantile(level: float, count: int = 1) -> float:
 
 
 def level_of(quantile: float) -> float:
-    """Return the probability with which a normal variable lies within so many standard deviations.
+    """Return the probability that a normal variable lies within a number of standard deviations.
 
     Examples
     --------
@@ -281,7 +281,7 @@ def level_of(quantile: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """Return the largest ρ at which every ρ-zCDP mechanism is (ε, δ)-private, ε > 0 and 0 < δ < 1.
+    """Return the largest ρ for which every ρ-zCDP mechanism is (ε, δ)-private, ε > 0 and 0 < δ < 1.
 
     The inverse of `zcdp_epsilon` in ρ, for noise of any kind that is ρ-zCDP, such as the discrete noise of a release.
     Rounding goes to the smaller ρ, the safe side.
@@ -295,9 +295,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     bound, share = validate.positive_number(epsilon=epsilon), validate.probability(delta=delta)
     target = _log_below(share)
     # ε ≥ ρ + 2 √(ρ log(1/δ)) is enough, and an ε too small for Gaussian noise of the same ρ is too small for all noise.
-    safe = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
+    safe_value = max((bound / (math.sqrt(bound - target) + math.sqrt(-target)) / _UP) ** 2, math.ulp(0.0))
     unsafe = privacy_cost(bound, share) ** 2 / 2 * (1 + 1e-6)
-    rho = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe)
+    rho = _safe_root(lambda trial: _zcdp_log_delta(trial, bound) - target, unsafe, safe_value)
     while zcdp_epsilon(rho, share) > bound:  # the inverse of a bound that is rounded up
         rho /= _UP
     return rho
@@ -353,8 +353,8 @@ def _zcdp_log_delta(rate: float, bound: float) -> float:
 def _log_below(share: float) -> float:
     """Return a number below the logarithm of δ, and of every decimal that Python reads as this double.
 
-    A double is within `_EPS` / 2 of the decimal, relative, and the computed logarithm is off by less than a unit of
-    rounding.
+    A double has a relative distance of at most `_EPS` / 2 from the decimal, and the computed logarithm is off by less
+    than a unit of rounding.
     """
     return math.log(share) * (1 + 2 * _EPS) - _EPS
 
@@ -378,8 +378,8 @@ def _log_delta(cost: float, bound: float) -> float:
         log_delta = log_density + math.log(_mills(u) - _mills(v))
         return log_delta + _ERROR + _RELATIVE_ERROR * abs(log_delta)
     # Here 1 - δ = Φ(u) + e^ε Φ(-v), and e^ε times the density at v is the density at u.
-    kept = math.exp(log_density) * (_mills(-u) + _mills(v))
-    return math.log1p(-kept * max(1 - _ERROR + _RELATIVE_ERROR * log_density, 0.0))
+    inside = math.exp(log_density) * (_mills(-u) + _mills(v))
+    return math.log1p(-inside * max(1 - _ERROR + _RELATIVE_ERROR * log_density, 0.0))
 
 
 def _mills(t: float) -> float:
@@ -394,22 +394,22 @@ def _mills_slope(t: Array) -> Array:
     return np.asarray(np.polyval(_SERIES, t**-2.0) / t / t)
 
 
-def _safe_root(function: Callable[[float], float], unsafe: float, safe: float) -> float:
+def _safe_root(function: Callable[[float], float], unsafe: float, safe_value: float) -> float:
     """Return a point with function ≤ 0 within rounding of one with function > 0, by Chandrupatla's method."""
-    if math.isinf(safe):  # the root may lie beyond the doubles
-        return safe
-    a, b, f_a, f_b, share = unsafe, safe, function(unsafe), function(safe), 0.5
+    if math.isinf(safe_value):  # the root may lie beyond the doubles
+        return safe_value
+    a, b, f_a, f_b, share = unsafe, safe_value, function(unsafe), function(safe_value), 0.5
     if f_a <= 0 or f_b > 0:  # no change of sign: the end nearest to one
         return a if f_a <= 0 else b
     while abs(b - a) > 4 * _EPS * min(abs(a), abs(b)) and math.nextafter(a, b) != b:
-        least = min(0.5, 2 * _EPS * min(abs(a), abs(b)) / abs(b - a))
-        x = a + min(max(share, least), 1 - least) * (b - a)
+        min_step = min(0.5, 2 * _EPS * min(abs(a), abs(b)) / abs(b - a))
+        x = a + min(max(share, min_step), 1 - min_step) * (b - a)
         f_x = function(x)
         c, f_c, b, f_b = (a, f_a, b, f_b) if (f_x > 0) == (f_a > 0) else (b, f_b, a, f_a)
         a, f_a = x, f_x
-        # Inverse quadratic interpolation only where it is monotone between the three points, else halve.
-        across, along, share = (f_a - f_b) / (f_c - f_b), (a - b) / (c - b), 0.5
-        if across * across < along and (1 - across) * (1 - across) < 1 - along:
+        # Inverse quadratic interpolation if it is monotone between the three points, else bisection.
+        ratio_f, ratio_x, share = (f_a - f_b) / (f_c - f_b), (a - b) / (c - b), 0.5
+        if ratio_f * ratio_f < ratio_x and (1 - ratio_f) * (1 - ratio_f) < 1 - ratio_x:
             share = f_a / (f_b - f_a) * f_c / (f_b - f_c)
             share += (c - a) / (b - a) * f_a / (f_c - f_a) * f_b / (f_c - f_b)
     return b if f_b <= 0 else a

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 
 class DualmechError(Exception):
-    """Base of every error raised on purpose; its message is one clear line, and no name in it can break the line."""
+    """Base of every error raised on purpose; its message is one line, in which names are escaped."""
 
     def __str__(self) -> str:
-        """Return the message, control characters of names and paths written out."""
+        """Return the message with control characters escaped."""
         return printable(super().__str__())
 
 
@@ -20,11 +20,11 @@ class InvalidInputError(DualmechError, ValueError):
 
 
 class InputTypeError(DualmechError, TypeError):
-    """A value of a kind that is not allowed, such as text where numbers belong."""
+    """A value of a type that is not allowed, such as text in place of numbers."""
 
 
 class GeometryError(InvalidInputError):
-    """A geometry cannot hold a workload, its numbers or its neighbours; the message says why, and which can."""
+    """A geometry does not support a workload, its numbers or its neighbours; the message says why, and which does."""
 
 
 class FileFormatError(InvalidInputError):
@@ -32,11 +32,11 @@ class FileFormatError(InvalidInputError):
 
 
 class BackendError(DualmechError, RuntimeError):
-    """A backend that is not installed, cannot do the cone, or returned nothing to judge; a method that failed."""
+    """A backend that is not installed, cannot do the cone, or returned no point; a method that failed."""
 
 
 class CertificateError(DualmechError, ArithmeticError):
-    """A feasible point below a proven bound: impossible, so the library or its arithmetic is at fault."""
+    """A feasible point below a proven bound, which is a fault of the library or its arithmetic."""
 
 
 class WrongAnswerError(DualmechError, AssertionError):
@@ -44,7 +44,7 @@ class WrongAnswerError(DualmechError, AssertionError):
 
 
 class InfeasibleAnswerError(DualmechError, RuntimeError):
-    """A user asked for the mechanism of an answer that the judge found infeasible."""
+    """The mechanism of an infeasible answer was requested."""
 
 
 class SamplingWarning(UserWarning):
@@ -52,11 +52,11 @@ class SamplingWarning(UserWarning):
 
 
 class UncertifiedWarning(UserWarning):
-    """A solver returned an answer whose proven gap is wider than the tolerance asked for."""
+    """A solver's answer has a proven gap above the tolerance."""
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return the end of a message: it names the known text nearest to an unknown one, and is empty where none is near.
+def did_you_mean(word: object, options: Iterable[str]) -> str:
+    """Return the end of a message that suggests the nearest option; empty if none is similar.
 
     Examples
     --------
@@ -67,10 +67,10 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     if not isinstance(word, str):
         return ""
-    names = [*known]
+    names = [*options]
     parts = [name for name in names if word and word in name.split()]  # a word of exactly one known text
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
-    return f" (did you mean {near[0]}?)" if near else ""
+    matches = difflib.get_close_matches(word, names, n=1, cutoff=0.7) or (parts if len(parts) == 1 else [])
+    return f" (did you mean {matches[0]}?)" if matches else ""
 
 
 def first_line(error: Exception) -> str:
@@ -80,7 +80,7 @@ def first_line(error: Exception) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a user's text with control characters written out, so that no terminal obeys them.
+    r"""Return a user's text with control characters escaped, for terminals.
 
     Examples
     --------

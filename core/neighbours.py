@@ -1,7 +1,4 @@
-"""Neighbours: which data sets privacy must keep apart, by a rule for domains of any size, or difference by difference.
-
-The builders of matrices stand in `dualmech.differences`.
-"""
+"""Neighbour relations: rules for domains of any size; `dualmech.differences` builds matrices of differences."""
 
 from __future__ import annotations
 
@@ -37,27 +34,27 @@ from dualmech.validate import Matrix, composed
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain, count_text
 
-MANY = 2**32  # more differences than are written out
-MOST_LISTED = 2**24  # cells up to which those that records may have are counted
+COUNT_LIMIT = 2**32  # a count of differences above this many per cell is not exact: no matrix has so many
+MAX_LISTED_CELLS = 2**24  # cells of which the possible ones are counted
 
 NAMES = ("add-remove", "replace", "contributions", "participation")
 
-DIFFERENCES = "differences:"  # the beginning of a matrix's canonical text
+DIFFERENCES = "differences:"  # prefix of the canonical text of a matrix
 
 NeighboursLike: TypeAlias = "str | Relation | Matrix | npt.ArrayLike | None"
-"""Neighbours in all their forms: words, a rule, differences by column, or None for one record more or less."""
+"""Neighbours in all forms: words, a rule, a matrix of differences, or None for one record added or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Neighbours by a rule, for domains of any size: one person's records, added or removed, or replaced.
+    """Neighbours by a rule, for domains of any size: the records of one person are added or removed, or replaced.
 
     Attributes
     ----------
     replace : bool
         Whether records change their cells, with the number of records unchanged.
     members : int
-        The most records that one person holds.
+        Maximum number of records of one person.
     """
 
     replace: bool = False
@@ -69,7 +66,7 @@ class Relation:
 
     @classmethod
     def of(cls, text: str) -> Relation:
-        """Return the relation that ``replace``, ``replace within state`` or ``contributions:month:2:3`` stands for.
+        """Return the relation of a text such as ``replace``, ``replace within state`` or ``contributions:month:2:3``.
 
         Raises `InvalidInputError` for another text.
 
@@ -79,26 +76,26 @@ class Relation:
         >>> dm.neighbours.Relation.of("replace:3")
         Relation(replace=True, members=3)
         """
-        rule, within, kept = validate.text(text=text).partition(" within ")
-        name, colon, rest = (rule if rule.startswith("replace") and kept else text).partition(":")
+        rule, _, fixed = validate.text(text=text).partition(" within ")
+        name, colon, arguments = (rule if rule.startswith("replace") and fixed else text).partition(":")
         if name == "contributions":
-            attribute, *numbers = rest.rsplit(":", 2)
+            attribute, *numbers = arguments.rsplit(":", 2)
             counts = [validate.whole(number) or 0 for number in numbers]
             if attribute and len(counts) == 2 and all(counts):
                 return Contributions(counts[0], attribute=attribute, groups=counts[1])
         elif name == "participation":
-            first, _, after = rest.partition(":")
-            second, *last = after.split(":")
+            first, _, tail = arguments.partition(":")
+            second, *options = tail.split(":")
             times, separation = (validate.whole(number) or 0 for number in (first, second))
-            apart = last[-1:] == [AT_LEAST]
-            parts = last[: len(last) - apart]
+            at_least = options[-1:] == [AT_LEAST]
+            parts = options[: len(options) - at_least]
             if times and separation and parts in ([], *([part] for part in PARTS)):
-                return ADD_REMOVE if times == 1 else Participation(times, separation, (parts or ["vectors"])[0], apart)
+                kind = (parts or ["vectors"])[0]
+                return ADD_REMOVE if times == 1 else Participation(times, separation, kind, at_least)
         elif name in NAMES:
-            if members := validate.whole(rest) if colon else 1:
-                return (
-                    ReplaceWithin(members, kept) if kept and name == "replace" else Relation(name == "replace", members)
-                )
+            if members := validate.whole(arguments) if colon else 1:
+                is_within = fixed and name == "replace"
+                return ReplaceWithin(members, fixed) if is_within else Relation(name == "replace", members)
             raise InvalidInputError(
                 f"neighbours must be {name} or {name}:RECORDS, a whole number of at least 1, got {text!r}"
             )
@@ -110,7 +107,7 @@ class Relation:
 
     @classmethod
     def matching(cls, differences: Matrix, domain: Domain | None = None) -> Relation | None:
-        """Return the relation whose `matrix` this is, None where there is none; with a domain, rules of its attributes.
+        """Return the relation with this `matrix`, None if there is none; with a domain, also rules on its attributes.
 
         Examples
         --------
@@ -125,31 +122,31 @@ class Relation:
         members = float(abs(differences).max())
         if not (1 <= members <= MAX_MEMBERS and members.is_integer()):
             return None
-        known = domain if domain is not None and domain.cells == cells else None
-        for rule in _rules(int(members), int(np.diff(sp.csc_array(differences).indptr).max()), known):
-            if rule.columns(cells, known) == pairs > 0:
-                moves = household(cells, 1) if (matrix := rule.matrix(cells, known)) is None else matrix
-                if abs(moves - sp.csc_array(differences)).max() == 0:
+        cell_domain = domain if domain is not None and domain.cells == cells else None
+        for rule in _rules(int(members), int(np.diff(sp.csc_array(differences).indptr).max()), cell_domain):
+            if rule.columns(cells, cell_domain) == pairs > 0:
+                columns = household(cells, 1) if (matrix := rule.matrix(cells, cell_domain)) is None else matrix
+                if abs(columns - sp.csc_array(differences)).max() == 0:
                     return rule
         return None
 
     @property
     def several_cells(self) -> bool:
-        """Whether neighbours differ in several cells at once, so that there are kinds of pairs of cells."""
+        """Whether neighbours may differ in several cells at once."""
         return self.replace
 
     @property
     def geometries(self) -> tuple[str, ...]:
-        """Names of the geometries that alone take the rule; none where every geometry that takes rules does."""
+        """Names of the only geometries that support the rule; () if every geometry with rules does."""
         return ()
 
     @property
     def fixed(self) -> tuple[str, ...] | None:
-        """The attributes whose counts no neighbour changes, () for the number of records alone, None where that may."""
+        """Attributes whose counts all neighbours share; () if only the total is shared, None if it is not."""
         return () if self.replace else None
 
     def leaves(self, attribute: str, queries: Workload | None, size: int) -> npt.NDArray[np.bool_]:
-        """Return which queries on an attribute (m,) no neighbour changes, summed over all others; None asks its values.
+        """Return which queries on an attribute (m,), None for its values, have the same answers on all neighbours.
 
         Examples
         --------
@@ -166,7 +163,7 @@ class Relation:
 
     @property
     def reach(self) -> int:
-        """How many records neighbours differ by, those that leave a cell and those that enter one."""
+        """Maximum number of records by which neighbours differ; a moved record leaves one cell and enters another."""
         return self.members * (2 if self.replace else 1)
 
     @property
@@ -175,10 +172,10 @@ class Relation:
         return (2.0 if self.replace else 1.0) * self.members**2
 
     def contains(self, other: Relation) -> bool:
-        """Whether noise that is enough for these neighbours is enough for the others, on any cells.
+        """Return whether the cost under these neighbours bounds the cost under the other relation, on any cells.
 
-        A relation contains the relations of its kind with fewer records. Records added or removed contain every
-        relation of no larger reach: by the triangle inequality, several records cost the most in one cell.
+        A relation contains the relations of its kind with fewer records. ``add-remove:k`` contains every relation of a
+        `reach` of at most k: by the triangle inequality, k records cost the most in one cell.
 
         Examples
         --------
@@ -194,41 +191,41 @@ class Relation:
 
     @property
     def words(self) -> str:
-        """Return the difference of neighbours in words."""
-        one = self.members == 1
-        records = "one record" if one else f"up to {self.members} records of one person"
+        """The difference between neighbours in words."""
+        single = self.members == 1
+        records = "one record" if single else f"up to {self.members} records of one person"
         if self.replace:
-            return f"{records} {'has' if one else 'have'} other values"
-        return f"{records} {'is' if one else 'are'} added or removed"
+            return f"{records} {'has' if single else 'have'} other values"
+        return f"{records} {'is' if single else 'are'} added or removed"
 
     def check(self, domain: Domain | None) -> None:
-        """Refuse a domain without the attribute of the rule, where it has one."""
+        """Refuse a domain without the attribute of the rule."""
         attribute = getattr(self, "attribute", None)
         if attribute is None:
             return
         if domain is not None:
             validate.instance(Domain, domain=domain)
         if domain is None or attribute not in domain:
-            known = f"a domain with the attributes {list(domain.names)}" if domain else "cells without attributes"
+            description = f"a domain with the attributes {list(domain.names)}" if domain else "cells without attributes"
             raise InvalidInputError(
-                f"neighbours ({self}) must name an attribute of the domain, got {known}"
+                f"neighbours ({self}) must name an attribute of the domain, got {description}"
                 f"{did_you_mean(attribute, domain.names) if domain else ''}"
             )
 
     def columns(self, d: int, domain: Domain | None = None) -> int:
-        """Return how many columns `matrix` has over d cells, or fewer where they are too many to count."""
+        """Return the number of columns of `matrix` over d cells; a lower bound above the limit of matrices."""
         cells = validate.size(d=d)
         if domain is not None:
             validate.instance(Domain, domain=domain)
         values, _ = self._axis(cells, domain)
-        if domain is None or not domain.impossible or cells > MOST_LISTED:
+        if domain is None or not domain.impossible or cells > MAX_LISTED_CELLS:
             return self._ways([cells // values] * values)
         return self._ways(np.bincount(self._values(cells, domain)[domain.possible()]).tolist())
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array | None:
-        """Return U over d cells, None for the identity; `domain` is the domain of the cells, for rules that need it.
+        """Return U over d cells, None for the identity; `domain` is needed by rules on an attribute.
 
-        Cells that no record has (`never` of a `Schema`) are in no difference.
+        Impossible cells (`never` of a `Schema`) are in no difference.
         """
         cells = validate.size(d=d)
         possible = None if domain is None else validate.instance(Domain, domain=domain).possible()
@@ -238,12 +235,12 @@ class Relation:
         values = self._values(cells, domain)
         if possible is None:
             return self._differences(values)
-        kept = np.flatnonzero(possible)
-        columns = self._differences(values[kept]).tocoo()
-        return sp.csc_array((columns.data, (kept[columns.row], columns.col)), shape=(cells, columns.shape[1]))
+        cell = np.flatnonzero(possible)
+        columns = self._differences(values[cell]).tocoo()
+        return sp.csc_array((columns.data, (cell[columns.row], columns.col)), shape=(cells, columns.shape[1]))
 
     def _axis(self, cells: int, domain: Domain | None) -> tuple[int, int]:
-        """Return how many values the attribute of the rule has, and how many cells come with the same one in a row."""
+        """Return the number of values of the rule's attribute, and the number of consecutive cells of one value."""
         self.check(domain)
         if domain is not None and cells != domain.cells:
             raise InvalidInputError(f"d must be the {count_text(domain.cells)} cells of the domain, got {cells}")
@@ -254,17 +251,17 @@ class Relation:
         return domain.shape[place], math.prod(domain.shape[place + 1 :])
 
     def _values(self, cells: int, domain: Domain | None) -> npt.NDArray[np.intp]:
-        """Return the value that the attribute of the rule has in each cell; 0 where it has none."""
-        values, together = self._axis(cells, domain)
-        return np.arange(cells) // together % values
+        """Return the value of the rule's attribute in each cell; 0 for a rule without an attribute."""
+        values, run = self._axis(cells, domain)
+        return np.arange(cells) // run % values
 
     def _ways(self, sizes: list[int]) -> int:
-        """Return the number of differences where the attribute's values have so many cells."""
+        """Return the number of differences if the attribute's values have these numbers of cells."""
         cells = sum(sizes)
         return cells * (cells - 1) // 2 if self.replace else cells
 
     def _differences(self, values: npt.NDArray[np.intp]) -> sp.csc_array:
-        """Return the differences over cells in which the attribute has these values."""
+        """Return the differences over cells with these values of the attribute."""
         return household(len(values), self.members, self.replace)
 
     def __str__(self) -> str:
@@ -286,11 +283,11 @@ class Contributions(Relation):
     Attributes
     ----------
     members : int
-        The most records of a person in a group.
+        Maximum number of records of a person in a group.
     attribute : str
         The attribute whose values are the groups.
     groups : int
-        The most groups that a person is in.
+        Maximum number of groups of a person.
 
     Examples
     --------
@@ -342,10 +339,10 @@ class Contributions(Relation):
         )
 
     def _ways(self, sizes: list[int]) -> int:
-        together = min(self.groups, len(sizes))
-        if together * sum(sizes) > MANY:
-            return MANY * sum(sizes)
-        return int(min(ways_to_contribute(sizes, together), MANY * sum(sizes)))
+        max_groups = min(self.groups, len(sizes))
+        if max_groups * sum(sizes) > COUNT_LIMIT:
+            return COUNT_LIMIT * sum(sizes)
+        return int(min(ways_to_contribute(sizes, max_groups), COUNT_LIMIT * sum(sizes)))
 
     def _differences(self, values: npt.NDArray[np.intp]) -> sp.csc_array:
         return contributions(len(values), values, self.members, self.groups)
@@ -356,17 +353,17 @@ class Contributions(Relation):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceWithin(Relation):
-    """Up to `members` records of one person have other values, but that of one attribute stays: its counts are exact.
+    """Up to `members` records of one person have other values, except for one attribute, whose counts are exact.
 
-    In words ``replace within ATTRIBUTE``, or ``replace:RECORDS within ATTRIBUTE``: within state, everything but the
-    state of a person is protected, as where the number of people of each state is published beforehand. The
-    differences are as of `replace_one` with groups by the values of the attribute, times `members`.
-    Raises `InvalidInputError` or `InputTypeError` for no name, a number that is no integer of at least 1.
+    In words ``replace within ATTRIBUTE``, or ``replace:RECORDS within ATTRIBUTE``. For example, within state, all
+    values but the state of a person are protected: the number of people in each state is public. The differences are
+    those of `replace_one`, with groups by the values of the attribute, times `members`. Raises `InvalidInputError` or
+    `InputTypeError` for no name, a number that is no integer of at least 1.
 
     Attributes
     ----------
     members : int
-        The most records that one person holds.
+        Maximum number of records of one person.
     attribute : str
         The attribute that no record changes.
 
@@ -409,33 +406,34 @@ class ReplaceWithin(Relation):
 
 
 def _attribute(name: str) -> str:
-    """Return the name of an attribute as a domain has it."""
+    """Return the name of an attribute in the form of domains."""
     if not validate.text(attribute=name):
-        raise InvalidInputError("attribute must be the name of one, got ''")
+        raise InvalidInputError("attribute must be the name of an attribute, got ''")
     return composed(name)
 
 
 PARTS = ("vectors", "signs")
 
 AT_LEAST = "at-least"
-"""The last word of the text of a participation whose steps are at least so far apart."""
+"""The last word of the text of a participation with a minimum separation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Participation(Relation):
-    """A person takes part in up to `times` steps of a stream, each `separation` after the last, and joins or leaves.
+    """A person participates in up to `times` steps of a stream, each `separation` after the last, and joins or leaves.
 
-    The n steps fall into phases, p, p + separation, p + 2 separation, …; a person has a part in each step of one phase.
-    With the cost matrix C of a mechanism, C_p on the steps of phase p, a phase costs the largest ``⟨C_p, R⟩`` over
+    The n steps fall into phases p, p + separation, p + 2 separation, …; a person participates in the steps of one
+    phase. With the cost matrix C of a mechanism, C_p on the steps of phase p, a phase costs the largest ``⟨C_p, R⟩``
+    over
 
-    - ``parts="vectors"``, parts that are vectors of norm at most 1, as gradients are: all correlation matrices R;
-    - ``parts="signs"``, parts that are numbers from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
+    - ``parts="vectors"``, contributions that are vectors of norm at most 1, such as gradients: correlation matrices R;
+    - ``parts="signs"``, contributions from -1 to 1: ``R = z z'`` with signs z, at most the cost of vectors.
 
-    With ``at_least=True`` a person has a part in any `times` steps of which no two are less than `separation` apart
-    (min-separation), and costs the largest ``⟨C_P, R⟩`` over such sets P of steps.
+    With ``at_least=True`` (min-separation) a person participates in up to `times` steps with distances of at least
+    `separation`, and costs the largest ``⟨C_P, R⟩`` over all such sets P of steps.
 
-    In words ``participation:TIMES:SEPARATION``, for signs ``participation:TIMES:SEPARATION:signs``, at least so far
-    apart ``participation:TIMES:SEPARATION:at-least``, for signs ``participation:TIMES:SEPARATION:signs:at-least``.
+    In words ``participation:TIMES:SEPARATION``, followed by ``:signs`` for signs and then ``:at-least`` for a minimum
+    separation.
     Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, `times` of 1 (that is
     one record, which `participation` returns), other parts, and `at_least` that is no boolean.
 
@@ -460,17 +458,17 @@ class Participation(Relation):
     def __post_init__(self) -> None:
         validate.boolean(at_least=self.at_least)
         if validate.size(times=self.times) < 2:
-            raise InvalidInputError("times must be at least 2, got 1: who takes part once is one record, add-remove")
+            raise InvalidInputError("times must be at least 2, got 1: one participation is one record, add-remove")
         validate.size(separation=self.separation)
         validate.choice(PARTS, parts=self.parts)
 
     def phases(self, n: int) -> npt.NDArray[np.intp]:
-        """Return the steps of each phase, (phases, times), with -1 where the last epoch has no step for it.
+        """Return the steps of each phase, shape (phases, times), with -1 if the last epoch has no step of the phase.
 
         With `at_least` there are no phases: all steps are one row.
-        Raises `InvalidInputError` for fewer steps than a person takes part in, and for more than the phases hold.
+        Raises `InvalidInputError` for fewer steps than `times` participations need, or more than the phases cover.
         """
-        steps, most = validate.size(n=n), self.times * self.separation
+        steps, max_steps = validate.size(n=n), self.times * self.separation
         if steps <= (self.times - 1) * self.separation:
             fitting = -(-steps // self.separation)
             raise InvalidInputError(
@@ -479,12 +477,12 @@ class Participation(Relation):
         if self.at_least:
             check_entries(steps)
             return np.arange(steps)[None]
-        if steps > most:
+        if steps > max_steps:
             raise InvalidInputError(
-                f"neighbours ({self}) must hold all n = {steps} steps, they hold {most}: phases that share steps are "
-                "given as a matrix, sign_patterns, where they are few"
+                f"neighbours ({self}) must cover all n = {steps} steps, they cover {max_steps}: for phases that share "
+                "steps give a matrix, sign_patterns, if it is small"
             )
-        check_entries(most)
+        check_entries(max_steps)
         grid = np.arange(self.separation)[:, None] + self.separation * np.arange(self.times)
         return np.where(grid < steps, grid, -1)
 
@@ -516,23 +514,23 @@ class Participation(Relation):
 
     @property
     def words(self) -> str:
-        added = "vectors" if self.parts == "vectors" else "numbers"
-        apart = f"{'at least ' if self.at_least else ''}{self.separation} apart"
-        return f"one person's {added} in up to {self.times} steps, {apart}, are added or removed"
+        parts = "vectors" if self.parts == "vectors" else "numbers"
+        distance = f"{'at least ' if self.at_least else ''}{self.separation} apart"
+        return f"one person's {parts} in up to {self.times} steps, {distance}, are added or removed"
 
     def columns(self, d: int, domain: Domain | None = None) -> int:
-        """Return how many sign patterns there are, or fewer where they are too many to count."""
+        """Return the number of sign patterns; a lower bound above the limit of matrices."""
         steps = validate.size(d=d)
         if self.at_least:
-            return MANY * steps
-        return int(min(2.0 ** min(self.times - 1, MAX_SIGN_EXPONENT) * self.separation, MANY * steps))
+            return COUNT_LIMIT * steps
+        return int(min(2.0 ** min(self.times - 1, MAX_SIGN_EXPONENT) * self.separation, COUNT_LIMIT * steps))
 
     def matrix(self, d: int, domain: Domain | None = None) -> sp.csc_array:
-        """Return the sign patterns over d steps; of vectors, and at least so far apart, there is no matrix."""
+        """Return the sign patterns over d steps; refused for vectors and for a minimum separation."""
         if self.at_least:
-            raise InvalidInputError(f"neighbours ({self}) are too many persons for a matrix of differences")
+            raise InvalidInputError(f"neighbours ({self}) have no matrix of differences, with a minimum separation")
         if self.parts == "vectors":
-            raise InvalidInputError(f"neighbours ({self}) must be signs where a matrix of differences is asked for")
+            raise InvalidInputError(f"neighbours ({self}) must be signs for a matrix of differences")
         return sign_patterns(validate.size(d=d), self.times, self.separation)
 
     def __str__(self) -> str:
@@ -541,23 +539,23 @@ class Participation(Relation):
 
 
 def participation(n: int, times: int, separation: int, of: str = "vectors", at_least: bool = False) -> Relation:
-    """Neighbours differ by a person who takes part in `times` of n steps, each `separation` after the last.
+    """Neighbours differ by a person who participates in `times` of n steps, each `separation` after the last.
 
-    Returns the rule, a `Participation` (of once, ``add-remove``), for any number of epochs; `sign_patterns` writes
-    small ones out. Every step must be in a phase of its own: ``n ≤ times · separation``.
-    Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, parts other than
-    vectors and signs, more parts than fit into n steps, steps that no phase holds.
+    Returns a `Participation` (``add-remove`` if `times` is 1); `sign_patterns` is the matrix of a small one. Every step
+    must be in one phase: ``n ≤ times · separation``.
+    Raises `InvalidInputError` or `InputTypeError` for numbers that are not integers of at least 1, contributions other
+    than vectors and signs, more participations than fit into n steps, and steps in no phase.
     Source: C. Choquette-Choo, McMahan, Rush and Thakurta, ICML 2023, (k, b)-participation; at least b apart: C.
     Choquette-Choo and others, (Amplified) banded matrix factorization, NeurIPS 2023.
 
     Parameters
     ----------
     n, times, separation : int
-        Steps, the most in which one person takes part, and how far apart.
+        Number of steps, maximum number of participations of one person, and their separation.
     of : {"vectors", "signs"}
-        Whether a part is a vector of norm at most 1, or a number from -1 to 1.
+        Whether a contribution is a vector of norm at most 1, or a number from -1 to 1.
     at_least : bool, default False
-        Whether parts may be farther apart than `separation`.
+        Whether `separation` is a minimum.
 
     Examples
     --------
@@ -567,22 +565,22 @@ def participation(n: int, times: int, separation: int, of: str = "vectors", at_l
     >>> print(dm.neighbours.participation(64, times=4, separation=16, at_least=True).words)
     one person's vectors in up to 4 steps, at least 16 apart, are added or removed
     """
-    steps, apart = validate.size(n=n), validate.size(separation=separation)
+    steps, stride = validate.size(n=n), validate.size(separation=separation)
     validate.choice(PARTS, of=of)
     validate.boolean(at_least=at_least)
     if validate.size(times=times) == 1:
         return ADD_REMOVE
-    rule = Participation(times, apart, of, at_least)
+    rule = Participation(times, stride, of, at_least)
     rule.phases(steps)
     return rule
 
 
-def _rules(members: int, cells: int, domain: Domain | None) -> Iterator[Relation]:
-    """Yield the rules of so many records whose differences may be in so many cells, at most."""
+def _rules(members: int, max_cells: int, domain: Domain | None) -> Iterator[Relation]:
+    """Yield the rules of a number of records whose differences have at most `max_cells` non-zero entries."""
     yield from (Relation(False, members), Relation(True, members))
     for attribute in domain.names if domain is not None else ():
         yield ReplaceWithin(members, attribute)
-        yield Contributions(members, attribute, cells)
+        yield Contributions(members, attribute, max_cells)
 
 
 def relation_of(neighbours: NeighboursLike) -> Relation | None:
@@ -592,10 +590,10 @@ def relation_of(neighbours: NeighboursLike) -> Relation | None:
 
 
 def canonical(neighbours: Relation | Matrix | None, domain: Domain | None = None) -> str:
-    """Return a text that two relations share if they are the same: a rule's text, or a digest of the differences.
+    """Return a text that is the same for equal relations: a rule's text, or a digest of the differences.
 
-    A matrix (d, s) that a rule writes out is the rule; of a domain's attributes only where the domain is given. Of
-    others the SHA-256 covers the columns, whatever their order, signs and number, and the domain.
+    The matrix of a rule is the rule (of a rule on an attribute only if the domain is given). The digest of another
+    matrix is a SHA-256 of the set of its columns, up to sign, and of the domain.
 
     Examples
     --------
@@ -619,8 +617,8 @@ def canonical(neighbours: Relation | Matrix | None, domain: Domain | None = None
         rows, entries = columns.indices[start:end].astype("<i8"), columns.data[start:end].astype("<f8")
         if len(rows):
             digests.add(hashlib.sha256(rows.tobytes() + (entries * np.sign(entries[0])).tobytes()).digest())
-    named = f"{columns.shape[0]} {'' if domain is None else domain.canonical}".encode()
-    return f"{DIFFERENCES}{hashlib.sha256(named + b''.join(sorted(digests))).hexdigest()}"
+    header = f"{columns.shape[0]} {'' if domain is None else domain.canonical}".encode()
+    return f"{DIFFERENCES}{hashlib.sha256(header + b''.join(sorted(digests))).hexdigest()}"
 
 
 __all__ = [

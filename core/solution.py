@@ -98,23 +98,24 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def mechanism(self) -> Made:
-        """The mechanism to release with; raises `InfeasibleAnswerError` where the answer is or may well be infeasible.
+        """The mechanism of the answer, to release with.
 
-        The answer may well be infeasible where rounding can hide as much as the evaluated numbers themselves.
+        Raises `InfeasibleAnswerError` if the answer is infeasible, or if the rounding-error bound of its evaluation is
+        as large as the evaluated numbers.
 
         A `LinearGaussianMechanism`; for local privacy a `LocalMechanism`; on geometry ``blocks`` a `BlockMechanism`, on
         ``product`` a `ProductMechanism`, on ``split`` a `SplitMechanism`.
         """
         if not self.certificate.feasible:
-            most = "; ".join(self.problem.exceeded(self.primal))
+            excess = "; ".join(self.problem.exceeded(self.primal))
             raise InfeasibleAnswerError(
                 f"no mechanism: the answer exceeds a constraint by {self.certificate.violation:.2e} "
-                f"(status {self.status.name}){most and f': {most}'}"
+                f"(status {self.status.name}){excess and f': {excess}'}"
             )
         if self.certificate.resolution >= 1:
             raise InfeasibleAnswerError(
-                f"no mechanism: rounding may hide {self.certificate.resolution:.2e} times what was evaluated "
-                f"(status {self.status.name}); rescale what differs widely"
+                f"no mechanism: rounding may hide {self.certificate.resolution:.2e} times the evaluated numbers "
+                f"(status {self.status.name}); rescale data that differ widely"
             )
         if self._mechanism is None:
             object.__setattr__(self, "_mechanism", self.problem.mechanism(self.primal))
@@ -122,7 +123,7 @@ class Solution(Displayed, Generic[Dual, Made]):
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the noise on the rows of the mechanism (k, k); refused where it is on no one matrix."""
+        """Covariance of the noise on the rows of the mechanism (k, k); refused for mechanisms without one matrix."""
         if not hasattr(mechanism := self.mechanism, "covariance"):
             raise InvalidInputError(
                 f"a {type(mechanism).__name__} has no covariance of all its noise; ask for variances of queries"
@@ -269,7 +270,7 @@ def retold(answer: Solution, metadata: Mapping[str, Any] | None = None, **change
 
 
 def require_solution(answer: object, name: str = "answer") -> Solution:
-    """Return a solution, or a judgement's solution; refuse anything else."""
+    """Return a solution, or a judgement's solution; refuse other objects."""
     solution = getattr(answer, "answer", answer)
     if not isinstance(solution, Solution):
         raise InputTypeError(f"{name} must be a Solution of dualmech or a Judgement, got {type(answer).__name__}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dualmech import validate
 from dualmech.display import counted
 from dualmech.errors import InvalidInputError, printable
-from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, MANY, Contributions, Relation
+from dualmech.neighbours import ADD_REMOVE, COUNT_LIMIT, DIFFERENCES, Contributions, Relation
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.records import Records
 from dualmech.publishing.schema import attribute_at
@@ -76,7 +76,7 @@ class PrivacyUnit:
         Raises `InvalidInputError` for a relation that does not protect all records that are counted of a person.
         """
         bound = records.persons
-        size = domain.shape[domain.axes([bound.per])[0]] if bound is not None and bound.per and domain else MANY
+        size = domain.shape[domain.axes([bound.per])[0]] if bound is not None and bound.per and domain else COUNT_LIMIT
         if bound is None or bound.check:
             unit = cls(neighbours, count=records.count or "")
             if bound is not None:

@@ -246,7 +246,7 @@ class TestRule:
 
     def test_what_needs_every_person_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rule = dm.neighbours.participation(8, 2, 4, of="signs", at_least=True)
-        with pytest.raises(dm.errors.InvalidInputError, match="too many persons"):
+        with pytest.raises(dm.errors.InvalidInputError, match="have no matrix of differences"):
             rule.matrix(8)
         with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
             dm.TotalVariance(dm.workloads.prefix(8), neighbours=rule, geometry="dense")

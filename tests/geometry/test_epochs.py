@@ -63,7 +63,7 @@ class TestRule:
         for arguments, words in (
             ((64, 5, 16), "must fit n = 64 steps: 16 apart are at most 4"),
             ((64, 4, 22), "must fit n = 64 steps: 22 apart are at most 3"),
-            ((64, 4, 15), "must hold all n = 64 steps, they hold 60"),
+            ((64, 4, 15), "must cover all n = 64 steps, they cover 60"),
             ((2**31, 2, 2**30), "too many"),
             ((2**31, 2, 2**30, "vectors", True), "too many"),
             ((64, 65, 1), "must fit n = 64 steps"),

@@ -252,7 +252,7 @@ class TestNamesOfCells:
 
     def test_a_column_of_names_is_to_be_the_index(self) -> None:
         pandas = pytest.importorskip("pandas")
-        with pytest.raises(InputTypeError, match=r"column 'query' holds others; .* set_index\('query'\)"):
+        with pytest.raises(InputTypeError, match=r"column 'query' holds other values; .* set_index\('query'\)"):
             Workload(pandas.DataFrame({"query": ["left"], "a": [1.0]}))
 
     def test_are_kept_by_what_keeps_the_cells(self) -> None:
