@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.geometry.causal import (
-    MOST_DEPARTURE,
+    MAX_RESIDUAL,
     POWERS,
     EarlierRows,
     Toeplitz,
@@ -158,7 +158,7 @@ class ScaledToeplitz:
         missed = self.unscaled.residual(inverse, 0.0, direct)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             total = float(missed.sum())
-            if not total < MOST_DEPARTURE:
+            if not total < MAX_RESIDUAL:
                 return inverse, np.full(self.steps, np.inf)
             bound = np.maximum.accumulate(missed) / (1 - total) * UPWARDS
             for _ in range(2):
