@@ -1,4 +1,4 @@
-"""The interface of a geometry: it evaluates noise, and bounds the optimum by dual weights."""
+"""The interface of geometries: evaluation of noise, and lower bounds from dual weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dualmech.workloads.base import MAX_NAMES, Workload
 if TYPE_CHECKING:
     from dualmech.mechanisms.privacy import GaussianPrivacy
 
-KINDS = ("auto", "blocks", "dense", "epochs", "product", "split", "stream")  # auto: that of fewest operations
+KINDS = ("auto", "blocks", "dense", "epochs", "product", "split", "stream")  # auto: the geometry of fewest operations
 
 Point = TypeVar("Point")
 Lambda = TypeVar("Lambda")  # dual weights λ on neighbours
@@ -29,104 +29,104 @@ Mu = TypeVar("Mu")  # dual weights μ on queries
 Numbers = TypeVar("Numbers")  # targets or weights, one per item
 NumbersIn = TypeVar("NumbersIn", contravariant=True)
 Index = npt.NDArray[np.intp]
-Judged = tuple[float, float]  # a number and an allowance for its rounding, relative
+Judged = tuple[float, float]  # a number and a relative rounding-error bound
 
 
 @runtime_checkable
 class Geometry(Protocol[Point, Lambda, Mu, Numbers]):
-    """The structure of a workload, and how to evaluate noise on it: generic in its points, dual weights and numbers.
+    """The structure of a workload and the evaluation of noise on it, generic in points, dual weights and numbers.
 
-    Targets or weights are numbers, one per *item*: an item is a query on a dense geometry, and a table on blocks and
-    split noise. On a product the numbers are a tuple, with the numbers of each factor.
+    *Numbers* are targets or weights, one per *item*: a query on a dense geometry, a table on blocks and split noise. On
+    a product the numbers are a tuple of the numbers of the factors.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]  # dense, blocks, product, split or stream
-    takes: ClassVar[str]  # the workloads that it takes, in words
-    takes_relations: ClassVar[bool]  # whether it takes rules of neighbours, or only one record added or removed
+    takes: ClassVar[str]  # the supported workloads, in words
+    takes_relations: ClassVar[bool]  # whether it supports rules of neighbours, or only one record added or removed
 
     workload: Workload
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        """Return the geometry with its number of operations; None for a workload that it is not for.
+        """Return the geometry and its number of operations; None for an unsupported workload.
 
-        Raises `GeometryError` for numbers or neighbours that this geometry cannot hold, `InvalidInputError` for those
-        that no geometry can hold.
+        Raises `GeometryError` for numbers or neighbours that this geometry does not support, `InvalidInputError` for
+        numbers or neighbours that no geometry supports.
         """
 
     def numbers(self, workload: Workload, values: object, name: str) -> Numbers:
-        """Return one number per item from the values of a problem; refuse a workload other than the geometry's."""
+        """Return one number per item from a problem's targets or weights; refuse another workload."""
 
     @property
     def rank(self) -> int:
-        """Size of the largest matrix that is decomposed."""
+        """Size of the largest matrix in an eigendecomposition."""
 
     def point(self, primal: object) -> Point:
-        """Return a primal point of the right form and shapes, with entries unchecked; refuse any other."""
+        """Return a primal point after checks of its form and shapes, not of its entries."""
 
     def checked(self, answer: object) -> Point:
-        """Return a given answer as a point; refuse one that is no covariance."""
+        """Return a user's answer as a point; refuse one that is no covariance."""
 
     def divide(self, point: Point, divisor: float) -> Point:
-        """Divide noise by a positive number; any other number leaves the noise for the judge to refuse."""
+        """Divide noise by a positive number; another number leaves the noise unchanged, for the judge to refuse."""
 
     def mechanism(self, point: Point) -> GaussianPrivacy:
         """Return the mechanism with the noise of a point."""
 
     def argument_values(self) -> dict[str, object]:
-        """Return the values that fix this geometry besides the workload and the name: by default none."""
+        """Return the arguments that define this geometry, besides the workload and the name."""
         return {}
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Numbers) -> dict[str, object]:
-        """Return the problem's data in numbers alone, as proof files have it; `kind` is ``targets`` or ``weights``."""
+        """Return the problem's data as numbers, for proof files; `kind` is ``targets`` or ``weights``."""
 
     def stored(self, point: Point) -> object:
-        """Return a point in the form for files, which means the same on any machine; `restored` reads this form."""
+        """Return a point in a machine-independent form for files; `restored` reads this form."""
         return point
 
     def restored(self, point: object) -> object:
-        """Return a point from the form in a file; any other value is left to the judge."""
+        """Return a point from the form of `stored`; other values stay unchanged, for the judge to refuse."""
         return point
 
     def forms(self, point: Point) -> Forms[Numbers] | None:
-        """Evaluate both sides of a checked point; None where it is no covariance, or a neighbour leaves its support."""
+        """Evaluate costs and variances of a point; None if it is no covariance or a cost is infinite."""
 
     def cost(self, point: Point) -> float:
-        """Return the squared privacy cost of a checked point, infinite if it has no forms."""
+        """Return the squared privacy cost of a point, infinite if it has no forms."""
         forms = self.forms(point)
         return np.inf if forms is None else float(forms.cost)
 
     def largest_ratio(self, point: Point, targets: Numbers) -> float:
-        """Return the largest ratio of a variance to its target, whether or not the neighbours' costs are finite."""
+        """Return the largest ratio of a variance to its target, also if the costs are infinite."""
         forms = self.forms(point)
         return np.inf if forms is None else forms.excess(targets)[0]
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Lambda, Mu]:
-        """Return checked weights on neighbours and, if asked for, on queries; refuse other shapes."""
+        """Return dual weights on neighbours and, if `queries`, on queries, after checks of their shapes."""
 
     def bound(self, neighbour_weights: Lambda, query_weights: Mu, targets: Numbers) -> Judged:
-        """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)``; 0 from weights that prove nothing."""
+        """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)``; 0 for invalid weights."""
 
     def total_bound(self, neighbour_weights: Lambda, weights: Numbers) -> Judged:
-        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 from weights that prove nothing."""
+        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i``; 0 for invalid weights."""
 
     def per_query(self, workload: Workload, numbers: Numbers) -> Array:
-        """Return one number per query of the workload from one per item; refused for too many queries."""
+        """Return one number per query from one per item; refused above `MAX_NAMES` queries."""
 
     def item_words(self, index: Any) -> str:
-        """Return the words for a query, or a table, of `Forms.worst_items`."""
+        """Describe an item of `Forms.worst_items` in words."""
 
     def neighbour_words(self, index: Any) -> str:
-        """Return the words for neighbours of `Forms.worst_neighbours`."""
+        """Describe neighbours of `Forms.worst_neighbours` in words."""
 
     def prices(self, query_weights: Mu, targets: Numbers) -> Array:
-        """Return each item's share of ``Σ μ_j c_j``, here of arrays with a number for each item."""
+        """Return each item's share of ``Σ μ_j c_j``."""
         return shares(np.asarray(query_weights) * np.asarray(targets))
 
     def total_prices(self, neighbour_weights: Lambda, weights: Numbers) -> Array:
-        """Return each item's share of the trace norm that `total_bound` squares."""
+        """Return each item's share of the trace norm in `total_bound`."""
 
 
 class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, Mu]):
@@ -135,9 +135,9 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
     __slots__ = ()
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
-        """Return one number per query, its table's number; refused where they are too many to write out."""
+        """Return the number of each query's table; refused above `MAX_NAMES` queries."""
         if workload.shape[0] > MAX_NAMES:
-            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out")
+            raise InvalidInputError(f"{workload.shape[0]} queries are too many to write out (limit {MAX_NAMES})")
         return np.asarray(numbers[workload.table_numbers()])
 
     def item_words(self, index: int) -> str:
@@ -145,21 +145,21 @@ class TableGeometry(Geometry[Point, Lambda, Mu, Array], Protocol[Point, Lambda, 
         return f"table {names[index]!r}"
 
 
-# Noise as a geometry evaluates it.
+# Costs and variances of noise.
 
 
 class Forms(Protocol[NumbersIn]):
-    """Both sides of noise: its cost for each pair of neighbours, and its variance for each query."""
+    """The costs of noise for pairs of neighbours, and its variances of queries."""
 
     __slots__ = ()
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost, the largest over all neighbours."""
+        """Squared privacy cost, the maximum over all neighbours."""
 
     @property
     def cost_rounding(self) -> float:
-        """Allowance for the rounding of the cost, relative."""
+        """Relative rounding-error bound of the cost."""
 
     def excess(self, targets: NumbersIn) -> Judged:
         """Return the largest ratio of a variance to its target."""
@@ -168,10 +168,10 @@ class Forms(Protocol[NumbersIn]):
         """Return the weighted sum of the variances of all queries."""
 
     def binding(self, slack: float) -> Index:
-        """Return the neighbours, or orbits of them, whose cost is within `slack`, relative, of the largest."""
+        """Return the neighbours, or orbits of them, with costs within a relative `slack` of the largest."""
 
     def loose(self, targets: NumbersIn, slack: float) -> Index:
-        """Return the queries, or tables, below their targets by more than `slack`, relative."""
+        """Return the queries, or tables, below their targets by more than a relative `slack`."""
 
     def worst_items(self, targets: NumbersIn) -> Ranked:
         """Return the queries, or tables, with the largest ratios of variance to target, and the ratios."""
@@ -182,7 +182,7 @@ class Forms(Protocol[NumbersIn]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedForms(Forms[Array]):
-    """Both quadratic forms of a covariance, with allowances for their rounding, absolute."""
+    """Costs and variances of a covariance, with absolute rounding-error bounds."""
 
     profile: Array  # profile, profile_rounding: (s,) cost ``(B u_i)' Σ⁻¹ (B u_i)`` of each pair of neighbours
     variances: Array  # variances, variance_rounding: (m,) variance ``v_j Σ v_j'`` of each query
@@ -202,7 +202,7 @@ class EvaluatedForms(Forms[Array]):
         return targets
 
     def bill(self, weights: Array) -> Array:
-        """Return the total weight of each variance."""
+        """Return the weight of each variance."""
         return weights
 
     def ratios(self, targets: Array) -> Array:
@@ -213,9 +213,9 @@ class EvaluatedForms(Forms[Array]):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             limits = self.limits(targets)
             ratios = self.variances / limits
-            higher = np.maximum(ratios, 0.0) + self.variance_rounding / limits
-            # Cancellation may leave variances at 0 or below: then only the allowance bounds them.
-            return float(ratios.max()), float(higher.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
+            upper = np.maximum(ratios, 0.0) + self.variance_rounding / limits
+            # Cancellation may make computed variances 0 or negative: only the error bound bounds them then.
+            return float(ratios.max()), float(upper.max() / ratios.max() - 1 if ratios.max() > 0 else np.inf)
 
     def total(self, weights: Array) -> Judged:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -238,57 +238,56 @@ class EvaluatedForms(Forms[Array]):
 
 T = TypeVar("T")
 
-MOST_PASSES = 10
-"""Times that noise is scaled to its limits: where the noise is ill-conditioned, rounding undoes part of a scaling.
-
-Each scaling after the first leaves a growing margin for rounding."""
+MAX_RESCALINGS = 10
+"""Maximum number of rescalings. On ill-conditioned covariances rounding undoes part of each one, so that the margin for
+rounding grows."""
 
 
 def scale_to_limit(
-    noise: T, excess: Callable[[T], float], power: int, divided: Callable[[T, float], T], slack: float
+    noise: T, excess: Callable[[T], float], power: int, divide: Callable[[T, float], T], slack: float
 ) -> T:
-    """Divide noise until `excess`, proportional to a power of the noise, is at most 1, or `slack` more."""
-    for count in range(MOST_PASSES):
+    """Divide noise until `excess`, proportional to a power of the noise, is at most 1 + `slack`."""
+    for count in range(MAX_RESCALINGS):
         ratio = excess(noise)
         if count and not ratio > 1 + slack:
             break
         margin = 1 + count * abs(ratio - 1) if count else 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            noise = divided(noise, np.float64(ratio * margin) ** power)
+            noise = divide(noise, np.float64(ratio * margin) ** power)
     return noise
 
 
-# The choice of a geometry: each geometry offers to hold a workload at a number of operations.
+# The choice of a geometry: each geometry states its number of operations for a workload.
 
 
 SET_UP = 4e7
-"""Operations that even the smallest solution takes, as measured; every offer includes them."""
+"""Operations of the smallest solve, as measured; every offer includes them."""
 
 
 def decompositions(rank: int, rows: int) -> float:
-    """Return about how many operations a solution takes on matrices of a rank, with so many queries and neighbours."""
+    """Return an estimate of the operations of a solve; `rows` counts queries and neighbours beyond the rank."""
     return 180.0 * rank**3 + 16.0 * rows * rank**2
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A workload, its numbers and its neighbours: the request for a geometry."""
+    """The request for a geometry: a workload, its numbers and its neighbours."""
 
     workload: Workload
     values: object  # targets or weights
     name: str  # ``targets`` or ``weights``
-    basis: npt.ArrayLike | None  # for dense geometries alone, as is a matrix of neighbours
+    basis: npt.ArrayLike | None  # only for dense geometries, like a matrix of neighbours
     neighbours: Relation | Matrix | None
-    named: bool  # whether the geometry was asked for by its name
-    most: float = math.inf  # operations that the best geometry so far takes
+    named: bool  # whether the user named the geometry
+    most: float = math.inf  # operations of the best offer so far
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A geometry that holds the workload: its operations, and a function that makes it with the items' numbers.
+    """A geometry's number of operations, and a function that returns the geometry and the items' numbers.
 
-    A geometry that proves an interval only states, as its operations, the most that an exact geometry may take before
-    the interval is preferred.
+    A geometry that only proves an interval states the number of operations above which its interval is preferred to an
+    exact geometry.
     """
 
     operations: float
@@ -296,7 +295,7 @@ class Offer:
 
 
 def numbers_by_table(geometry: str, workload: Workload, tables: Any, values: object, name: str) -> Array:
-    """Return one positive number per table; refuse numbers that differ within a table, and name the geometry."""
+    """Return one positive number per table; refuse numbers that differ within a table, for the named geometry."""
     table_numbers = numbers.of_tables(workload, tables, values, name)
     if table_numbers is None:
         raise GeometryError(f"geometry {geometry!r} takes {name} that are equal within a table")

@@ -60,7 +60,7 @@ class Causal(Protocol):
         """Return ``C'C`` and ``|C|'|C|`` (n, n)."""
 
     def participation(self, times: int, separation: int) -> tuple[float, float]:
-        """Return the squared norm of the largest sum of `times` columns of ``|C|``, `separation` apart, with its error."""
+        """Return the squared norm of the largest sum of `times` columns of ``|C|``, and its error."""
 
     def noise(self, generator: np.random.Generator, decay: float) -> Array:
         """Sample the noise of the sums (n,)."""
@@ -317,7 +317,7 @@ class Banded:
         return products_of(self.matrix())
 
     def participation(self, times: int, separation: int) -> tuple[float, float]:
-        """Return the squared norm of the largest sum of `times` columns of ``|C|``, `separation` apart, with its error."""
+        """Return the squared norm of the largest sum of `times` columns of ``|C|``, and its error."""
         offsets = -np.arange(len(self.bands))
         sizes = sp.dia_array((np.abs(self.bands), offsets), shape=(self.steps, self.steps))
         sums = sp.csc_array(sizes @ sign_patterns(self.steps, times, separation, np.ones((1, times))))
@@ -449,7 +449,7 @@ class Toeplitz:
         return products_of(self.matrix())
 
     def participation(self, times: int, separation: int) -> tuple[float, float]:
-        """Return the squared norm of the sum of the columns 0, `separation`, 2 `separation`, … of ``|C|``, with its error."""
+        """Return the squared norm of the sum of the columns 0, `separation`, … of ``|C|``, and its error."""
         total = self._column_sum(np.abs(self.coefficients), times, separation)
         return largest_of(total @ total, self.steps)
 
@@ -555,7 +555,7 @@ class Buffered(Toeplitz):
         return float(np.max(rel_errors))
 
     def participation(self, times: int, separation: int) -> tuple[float, float]:
-        """Return the squared norm of the sum of the columns 0, `separation`, 2 `separation`, … of ``|C|``, with its error."""
+        """Return the squared norm of the sum of the columns 0, `separation`, … of ``|C|``, and its error."""
         total, errors = (
             self._column_sum(part, times, separation) for part in (np.abs(self.coefficients), self.rounding)
         )

@@ -1,28 +1,28 @@
-"""Sums over several epochs as a chain of phases: the trace norm that bounds noise for them, from determinants.
+"""Sums over several epochs as a chain of phases: a lower bound on the trace norm from determinants.
 
-Let ``s_t = β s_{t-1} + x_t`` be the sums of n steps, and Λ a positive definite matrix that ties the steps of a phase
-together and no others. All that counts of the trace norm of ``diag(√μ) W Λ^½`` is ``M = diag(√μ) W Λ W' diag(√μ)``: it
-is the sum of the roots of the eigenvalues of M. For every number x > 0
+Let ``s_t = β s_{t-1} + x_t`` be the sums of n steps, and Λ a positive definite matrix that couples only steps of the
+same phase. The trace norm of ``diag(√μ) W Λ^½`` is the sum of the square roots of the eigenvalues of
+``M = diag(√μ) W Λ W' diag(√μ)``. For every number x > 0
 
     ``√x = (1 / 2π) ∫ log(1 + x / e^v) e^{v/2} dv``,
 
-and the sum over points of distance h that stands for the integral is within ``Σ_{l≥1} 1 / (|½ + iω| cosh πω)``, ``ω =
-2πl/h``, of it, relative, since the Fourier transform of ``log(1 + e^{-v}) e^{v/2}`` is ``π / (s sin πs)`` for ``s = ½ +
-iω``. So the trace norm is a sum of ``log det(1 + M / t)``. What stands right of the points that are taken is bounded
-from below by ``log(1 + y) ≥ y (1 - y / 2)``, and left of them by the convexity of ``log(1 + x / e^v)`` in v.
+and the trapezoidal rule with step h has a relative error of at most ``Σ_{l≥1} 1 / (|½ + iω| cosh πω)``, ``ω = 2πl/h``,
+since the Fourier transform of ``log(1 + e^{-v}) e^{v/2}`` is ``π / (s sin πs)`` for ``s = ½ + iω``. So the trace norm
+is a sum of ``log det(1 + M / t)``. The truncated right tail is bounded from below by ``log(1 + y) ≥ y (1 - y / 2)``,
+the left tail by the convexity of ``log(1 + x / e^v)`` in v.
 
 With ``P = Λ⁻¹``, D the differences of the sums and ``w = 1 / t``, ``det(1 + M / t) = det(D'P D + w diag(μ)) / det P``.
-In order of phases the vectors of the sums of a phase, one number an epoch, are a chain: P_p weighs ``s_p - β s_{p-1}``,
-and before phase 0 stand the sums of the last phase, one epoch earlier. A *segment* of the chain is a quadratic form in
-the vector s before it and in what its phases add, ``d = s' - β s`` for the vector s' at its end and the product β of
-its decays. Two segments that meet become one as what the first adds is eliminated; all are joined two by two, until one
-is left, whose ends meet.
+The sums of a phase form a vector with one number per epoch, and the vectors of all phases form a chain: P_p weights
+``s_p - β s_{p-1}``, and phase 0 follows the last phase of the epoch before. A *segment* of the chain is a quadratic
+form in the vector s before it and in its increment ``d = s' - β s``, with the vector s' at its end and the product β of
+its decays. Two adjacent segments are joined by eliminating the increment of the first. All segments are joined
+pairwise, until a single segment is closed to a ring.
 
-**Rounding.** What an elimination is off by is as if the segments had been others, by no more than its residual says,
-and ``log det(A + E)`` differs from ``log det A`` by at most ``η / (1 - η)``, ``η = tr |A^-½ E A^-½|``. A⁻¹ is the
-covariance of the sums: that of d is at most what its phases add where nothing is known of their sums, and that of s at
-most what it is in a chain of numbers, each step with a variance that is no less. So errors count relative to forms that
-are small wherever the covariances are large, and η stays at some ulp a segment.
+**Rounding.** The error of an elimination is a backward error E of the segments, bounded by its residual, and ``log
+det(A + E)`` differs from ``log det A`` by at most ``η / (1 - η)``, ``η = tr |A^-½ E A^-½|``. A⁻¹ is the covariance of
+the sums. The covariance of d is at most its prior covariance without observed sums, and the covariance of s is at most
+its covariance in a chain of scalars with larger step variances. So errors are measured relative to forms that are small
+where the covariances are large, and η is a few units of rounding per segment.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from dualmech.validate import Array
 from dualmech.verified import UPWARDS
 
 STEP = 1.0
-"""Distance h of the points v, at which `QUADRATURE` is what their sum may be above the integral, relative."""
+"""Step h of the trapezoidal rule."""
 
-QUADRATURE = 1e-9
+QUADRATURE_ERROR = 1e-9  # relative error bound of the rule at this step
 
-REACH = 8.0  # how far the points go beyond the eigenvalues of M, in logarithms
+LOG_MARGIN = 8.0  # distance of the first point from the logarithm of the largest eigenvalue of M
 
-FALLING, RISING = (math.exp(-STEP / 2) / (1 - math.exp(-STEP / 2)) ** power for power in (1, 2))
+DECAY_SUM, DECAY_MOMENT = (math.exp(-STEP / 2) / (1 - math.exp(-STEP / 2)) ** power for power in (1, 2))
 """``Σ_m e^{-mh/2}`` and ``Σ_m m e^{-mh/2}`` over m ≥ 1."""
 
-NEGLIGIBLE, SHOWN = 1e-7, 1e-3
-"""Shares of the trace norm that points which are left out may count, of it and of what sums and parts have of it."""
+TRACE_NORM_TOL, SHARES_TOL = 1e-7, 1e-3
+"""Relative contributions of omitted points to the trace norm, and to the shares of sums and steps."""
 
-MOST_MISSED = 0.5  # η up to which anything is said of a determinant
+MAX_ETA = 0.5  # above it no bound on a determinant is stated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Quadratic forms in s and d, and what the covariances are at most that errors are weighed by."""
+    """Quadratic forms in s and d, with the covariance bounds that weight rounding errors."""
 
     forms: Array  # (c, 2k, 2k)
     decays: Array  # product of the decays of a segment's phases, for each epoch (c, k)
-    starts: Array  # bounds of the trace of the covariance of s (c,), the first that of z, of which s is a part
-    added: Array  # and of d (c,)
+    starts: Array  # upper bounds on the trace of the covariance of s (c,); first of z, which contains s
+    added: Array  # upper bounds on the trace of the covariance of d (c,)
 
     @property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
@@ -69,105 +69,104 @@ class Segments:
         return self.forms, self.decays, self.starts, self.added
 
     def joins(self) -> Iterator[Join]:
-        """Join them until one is left."""
+        """Join segments pairwise, until there is one; yield each round."""
         segments = self
         while len(segments.forms) > 1:
             join = segments.joined()
-            segments = join.left
+            segments = join.segments
             yield join
 
     def joined(self) -> Join:
-        """Join them two by two; of an odd number the last is left as it is."""
+        """Join segments pairwise; the last of an odd number stays."""
         size, pairs = self.decays.shape[1], len(self.forms) // 2 * 2
         first, second = (Segments(*(array[start:pairs:2] for array in self.arrays)) for start in (0, 1))
-        whole, across, middle = _meeting(first, second)
-        between = _symmetric(np.asarray(np.linalg.inv(middle)))
-        shares = between @ across
-        forms = _symmetric(whole - across.swapaxes(1, 2) @ shares)
+        form, mixed, pivot = _meeting(first, second)
+        covariance = _symmetric(np.asarray(np.linalg.inv(pivot)))
+        shares = covariance @ mixed
+        forms = _symmetric(form - mixed.swapaxes(1, 2) @ shares)
         joined = forms, first.decays * second.decays, first.starts, first.added + second.added
-        left = Segments(
-            *(np.concatenate([array, rest[pairs:]]) for array, rest in zip(joined, self.arrays, strict=True))
-        )
+        result = Segments(*(np.concatenate([new, old[pairs:]]) for new, old in zip(joined, self.arrays, strict=True)))
 
-        # Errors in units of the covariances: η is at most the sum of the norms of their four blocks, twice that of all.
-        # The forms are off by R'S⁻¹ (R - S Y) for R = `across`, S = `middle` and Y = `shares`; what they are made of
-        # has rounding of its own, and so has the Cholesky factor of S.
+        # Errors in units of the covariances: η is at most the sum of the norms of four blocks, twice the norm of all.
+        # The forms have the error R'S⁻¹ (R - S Y) for R = `mixed`, S = `pivot` and Y = `shares`, and the rounding
+        # errors of their terms and of the Cholesky factor of S.
         unit, units = np.sqrt(first.added)[:, None, None], _units(first.starts, joined[3], size)
-        off = (size + 8) * EPS
-        sized, known = _sizes(middle * unit**2), _sizes(between / unit**2)
-        spread, shared = _sizes(across * unit * units), _sizes(shares / unit * units)
-        residual = _sizes((across - middle @ shares) * unit * units) + off * (spread + sized * shared)
-        inexact = _sizes(middle @ between - np.eye(size)) + off * sized * known
-        missed = residual * (shared + known / np.maximum(1 - inexact, 0.0) * residual)
-        wide = (units + unit) * (units + unit).swapaxes(1, 2)
-        made = sum(_sizes(array * wide) for array in (whole, first.forms, second.forms))
-        pivots = np.trace(middle, axis1=1, axis2=2) * first.added
-        eta = (2 * (missed + off * spread * shared) + off * (pivots + 16 * made)).sum() * UPWARDS
-        return Join(left, between, shares, _logarithms(middle), (first.decays, second.decays), float(eta))
+        eps = (size + 8) * EPS
+        pivot_norm, inverse_norm = _norms(pivot * unit**2), _norms(covariance / unit**2)
+        mixed_norm, shares_norm = _norms(mixed * unit * units), _norms(shares / unit * units)
+        residual = _norms((mixed - pivot @ shares) * unit * units) + eps * (mixed_norm + pivot_norm * shares_norm)
+        defect = _norms(pivot @ covariance - np.eye(size)) + eps * pivot_norm * inverse_norm
+        error = residual * (shares_norm + inverse_norm / np.maximum(1 - defect, 0.0) * residual)
+        scale = (units + unit) * (units + unit).swapaxes(1, 2)
+        terms = sum(_norms(array * scale) for array in (form, first.forms, second.forms))
+        pivots = np.trace(pivot, axis1=1, axis2=2) * first.added
+        eta = (2 * (error + eps * mixed_norm * shares_norm) + eps * (pivots + 16 * terms)).sum() * UPWARDS
+        return Join(result, covariance, shares, _logarithms(pivot), (first.decays, second.decays), float(eta))
 
     def closed(self) -> tuple[Array, Array, float]:
-        """Return the form of the sums z of the last phase, once the ends meet, with s and d by z, and η of this.
+        """Return the form in the sums z of the last phase of the closed ring, the matrix of (s, d) by z, and η.
 
-        s are the sums z one epoch earlier; a column of s and d by z has three entries.
+        s are the sums z one epoch earlier; a column of that matrix has three entries.
         """
         earlier = np.eye(self.decays.shape[1], k=-1)
         ends = np.concatenate([earlier, np.eye(len(earlier)) - self.decays[0][:, None] * earlier])
         form = _symmetric(ends.T @ self.forms[0] @ ends)
-        missed = 256 * np.linalg.norm(self.forms) + (len(form) + 8) * np.trace(form)
-        return form, ends, float(missed * self.starts[0]) * EPS * UPWARDS
+        error = 256 * np.linalg.norm(self.forms) + (len(form) + 8) * np.trace(form)
+        return form, ends, float(error * self.starts[0]) * EPS * UPWARDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """Segments that were joined two by two."""
+    """One round of pairwise joins."""
 
-    left: Segments
-    between: Array  # covariance of what first segments add, all else known (j, k, k)
-    shares: Array  # and that, by s and d, with the other sign (j, k, 2k)
-    logarithm: tuple[float, float]  # of the determinants of the forms of what was eliminated, and what it may be off by
+    segments: Segments  # after the round
+    covariance: Array  # conditional covariance of the increments of the first segments (j, k, k)
+    shares: Array  # minus their regression coefficients on s and d (j, k, 2k)
+    logarithm: tuple[float, float]  # of the determinants of the eliminated forms, and its error bound
     decays: tuple[Array, Array]  # of the first and of the second segments (j, k)
-    missed: float  # η
+    eta: float
 
-    def parted(self, covariances: Array) -> Array:
-        """Return the covariances of s and d of the segments, from those of the segments that were joined."""
-        pairs, size = self.between.shape[:2]
+    def split(self, covariances: Array) -> Array:
+        """Return the covariances of s and d of the segments before the round, from the covariances after it."""
+        pairs, size = self.covariance.shape[:2]
         s, x, d = slice(0, size), slice(size, 2 * size), slice(2 * size, 3 * size)
-        one = np.broadcast_to(np.eye(2 * size), (pairs, 2 * size, 2 * size))
-        # What the first adds, x, is `- shares` of s and d, and noise of its own.
-        by_ends = np.concatenate([one[:, :size], -self.shares, one[:, size:]], axis=1)
-        whole = by_ends @ covariances[:pairs] @ by_ends.swapaxes(1, 2)
-        whole[:, x, x] += self.between
-        before, after = (decays[:, :, None] * np.eye(size) for decays in self.decays)
-        onward = np.zeros((pairs, 2 * size, 3 * size))  # the second begins with ``β s + x`` and adds ``d - β' x``
-        onward[:, :size, s], onward[:, :size, x] = before, np.eye(size)
-        onward[:, size:, x], onward[:, size:, d] = -after, np.eye(size)
-        parted = np.empty((2 * pairs, 2 * size, 2 * size))
-        parted[0::2], parted[1::2] = whole[:, : 2 * size, : 2 * size], onward @ whole @ onward.swapaxes(1, 2)
-        return np.concatenate([parted, covariances[pairs:]])
+        identity = np.broadcast_to(np.eye(2 * size), (pairs, 2 * size, 2 * size))
+        # The increment x of the first segment is -shares · (s, d) plus independent noise.
+        by_ends = np.concatenate([identity[:, :size], -self.shares, identity[:, size:]], axis=1)
+        joint = by_ends @ covariances[:pairs] @ by_ends.swapaxes(1, 2)
+        joint[:, x, x] += self.covariance
+        first_decays, second_decays = (decays[:, :, None] * np.eye(size) for decays in self.decays)
+        second = np.zeros((pairs, 2 * size, 3 * size))  # it begins with ``β s + x`` and has the increment ``d - β' x``
+        second[:, :size, s], second[:, :size, x] = first_decays, np.eye(size)
+        second[:, size:, x], second[:, size:, d] = -second_decays, np.eye(size)
+        split = np.empty((2 * pairs, 2 * size, 2 * size))
+        split[0::2], split[1::2] = joint[:, : 2 * size, : 2 * size], second @ joint @ second.swapaxes(1, 2)
+        return np.concatenate([split, covariances[pairs:]])
 
 
 def _meeting(first: Segments, second: Segments) -> tuple[Array, Array, Array]:
-    """Return the form of two segments by what the first adds, x, and by s and d of both together.
+    """Return the blocks of the form of two adjacent segments in (s, d), in x by (s, d), and in x.
 
-    In s and d, in x and s and d, and in x: the second begins with ``β s + x`` and adds ``d - β' x``.
+    s and d belong to both segments together and x is the increment of the first: the second segment begins with
+    ``β s + x`` and has the increment ``d - β' x``.
     """
     size = first.decays.shape[1]
     s, d = slice(0, size), slice(size, 2 * size)
     before, after = first.decays[:, None, :], second.decays[:, None, :]
-    one, two = first.forms, second.forms
-    crossed, tied = two[:, s, d] * after, two[:, d, d] * after
-    middle = one[:, d, d] + two[:, s, s] - crossed - crossed.swapaxes(1, 2) + tied.swapaxes(1, 2) * after
-    by_start = one[:, d, s] + (two[:, s, s] - crossed.swapaxes(1, 2)) * before
-    across = np.concatenate([by_start, two[:, s, d] - tied.swapaxes(1, 2)], axis=2)
-    whole = two.copy()
-    whole[:, s] *= before.swapaxes(1, 2)
-    whole[:, :, s] *= before
-    whole[:, s, s] += one[:, s, s]
-    return whole, across, middle
+    a, b = first.forms, second.forms
+    b_sd, b_dd = b[:, s, d] * after, b[:, d, d] * after
+    pivot = a[:, d, d] + b[:, s, s] - b_sd - b_sd.swapaxes(1, 2) + b_dd.swapaxes(1, 2) * after
+    by_start = a[:, d, s] + (b[:, s, s] - b_sd.swapaxes(1, 2)) * before
+    mixed = np.concatenate([by_start, b[:, s, d] - b_dd.swapaxes(1, 2)], axis=2)
+    form = b.copy()
+    form[:, s] *= before.swapaxes(1, 2)
+    form[:, :, s] *= before
+    form[:, s, s] += a[:, s, s]
+    return form, mixed, pivot
 
 
 def _units(starts: Array, added: Array, size: int) -> Array:
-    """Return the roots of the covariances' bounds, one for each number of s and d (j, 1, 2k)."""
+    """Return the square roots of the covariance bounds for each entry of s and d (j, 1, 2k)."""
     return np.repeat(np.sqrt([starts, added]).T, size, axis=1)[:, None, :]
 
 
@@ -175,122 +174,122 @@ def _symmetric(matrices: Array) -> Array:
     return np.asarray((matrices + matrices.swapaxes(-1, -2)) / 2)
 
 
-def _sizes(matrices: Array) -> Array:
+def _norms(matrices: Array) -> Array:
     """Return the Frobenius norm of each matrix (j,)."""
     return np.asarray(np.sqrt(np.einsum("jab,jab->j", matrices, matrices)))
 
 
-def _of_logarithm(eta: float) -> float:
-    """Return what the logarithm of a determinant may be off by, inf where nothing is said of it."""
-    return eta / (1 - eta) if eta < MOST_MISSED else np.inf
+def _log_error(eta: float) -> float:
+    """Return an error bound of the logarithm of a determinant, inf for large η."""
+    return eta / (1 - eta) if eta < MAX_ETA else np.inf
 
 
 def _logarithms(matrices: Array) -> tuple[float, float]:
-    """Return ``Σ log det`` of positive definite matrices (j, k, k), and what the logarithms may be off by."""
+    """Return ``Σ log det`` of positive definite matrices (j, k, k) and its error bound."""
     logs = 2 * np.log(np.diagonal(np.linalg.cholesky(matrices), axis1=1, axis2=2)).ravel()
     return math.fsum(logs), 4 * EPS * (math.fsum(np.abs(logs)) + len(logs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """Sums by phases and, in each, by epochs: steps that are not there are tied to nothing, and weigh nothing."""
+    """Sums by phase and epoch; a missing step has weight 0 and is coupled to no other."""
 
     ties: Array  # P, positive definite (b, k, k)
-    decays: Array  # β of each step (b, k): 0 for the first of all, and for steps that are not there
-    weights: Array  # μ of each sum (b, k): 0 for steps that are not there
-    added: Array  # no less than the trace of each P⁻¹ (b,)
+    decays: Array  # β of each step (b, k): 0 for the first step and for missing steps
+    weights: Array  # μ of each sum (b, k): 0 for missing steps
+    added: Array  # upper bounds on the trace of each P⁻¹ (b,)
 
     def segments(self, shift: float) -> Segments:
-        """Return each phase as a segment, for w."""
+        """Return each phase as a segment, for w (`shift`)."""
         count, size = self.decays.shape
         forms, diagonal = np.zeros((count, 2 * size, 2 * size)), np.arange(size)
-        weighed = shift * self.weights
-        forms[:, diagonal, diagonal] = self.decays**2 * weighed
-        forms[:, diagonal, size + diagonal] = forms[:, size + diagonal, diagonal] = self.decays * weighed
+        scaled_weights = shift * self.weights
+        forms[:, diagonal, diagonal] = self.decays**2 * scaled_weights
+        forms[:, diagonal, size + diagonal] = forms[:, size + diagonal, diagonal] = self.decays * scaled_weights
         forms[:, size:, size:] = self.ties
-        forms[:, size + diagonal, size + diagonal] += weighed
+        forms[:, size + diagonal, size + diagonal] += scaled_weights
         return Segments(forms, self.decays, np.roll(self.traces(shift), 1), self.added)
 
     def log_determinant(self, shift: float) -> tuple[float, float]:
-        """Return ``log det(D'P D + w diag(μ))`` for w, and what it may be off by, inf where nothing is said of it."""
+        """Return ``log det(D'P D + w diag(μ))`` for w (`shift`) and its error bound (inf if unknown)."""
         segments = self.segments(shift)
         units = _units(segments.starts, segments.added, self.decays.shape[1])
-        eta = 8 * EPS * float(_sizes(segments.forms * units * units.swapaxes(1, 2)).sum())
-        value, off = 0.0, 0.0
+        eta = 8 * EPS * float(_norms(segments.forms * units * units.swapaxes(1, 2)).sum())
+        value, error = 0.0, 0.0
         for join in segments.joins():
-            segments = join.left
-            value, off, eta = value + join.logarithm[0], off + join.logarithm[1], eta + join.missed
-            off += EPS * abs(value)
-        form, _, met = segments.closed()
+            segments = join.segments
+            value, error, eta = value + join.logarithm[0], error + join.logarithm[1], eta + join.eta
+            error += EPS * abs(value)
+        form, _, closing_eta = segments.closed()
         last = _logarithms(form[None])
-        value, off, eta = value + last[0], off + last[1] + EPS * abs(value), (eta + met) * UPWARDS
-        return value, _of_logarithm(eta) + off
+        value, error, eta = value + last[0], error + last[1] + EPS * abs(value), (eta + closing_eta) * UPWARDS
+        return value, _log_error(eta) + error
 
     def covariances(self, shift: float) -> Array:
-        """Return the covariance of what stands before each phase, and of what it adds (b, 2k, 2k): A⁻¹, for w."""
+        """Return the covariance of the sums before each phase and of its increment (b, 2k, 2k), blocks of A⁻¹ for w."""
         segments = self.segments(shift)
         joins = [*segments.joins()]
-        form, ends, _ = (joins[-1].left if joins else segments).closed()
+        form, ends, _ = (joins[-1].segments if joins else segments).closed()
         covariances = (ends @ np.linalg.inv(form) @ ends.T)[None]
         for join in reversed(joins):
-            covariances = join.parted(covariances)
+            covariances = join.split(covariances)
         return covariances
 
     def shares(self, trace: tuple[float, float]) -> tuple[Array, Array]:
-        """Return what each sum, and each step's part, counts in the trace norm (b, k): derivatives, but for a factor.
+        """Return the shares of each sum and of each step in the trace norm (b, k): derivatives up to a factor.
 
-        By the logarithm of μ_j the determinant changes as ``w μ_j (A⁻¹)_jj``; by half that of the variance of a step as
-        ``1 - (P Cov)_ii``, with the covariance of what the step adds.
+        The derivative of the log-determinant in ``log μ_j`` is ``w μ_j (A⁻¹)_jj``; in half the logarithm of the
+        variance of a step it is ``1 - (P Cov)_ii``, with the covariance of the step's increment.
         """
-        by_sum, by_part = np.zeros((2, *self.decays.shape))
-        size, point = self.decays.shape[1], np.log(trace[1]) + REACH
-        while np.exp(point / 2) * self.decays.size > SHOWN * by_sum.sum():
+        by_sum, by_step = np.zeros((2, *self.decays.shape))
+        size, point = self.decays.shape[1], np.log(trace[1]) + LOG_MARGIN
+        while np.exp(point / 2) * self.decays.size > SHARES_TOL * by_sum.sum():
             covariances = self.covariances(float(np.exp(-point)))
-            added = covariances[:, size:, size:]
-            before, mixed, more = (
+            increments = covariances[:, size:, size:]
+            start_variance, mixed, step_variance = (
                 np.einsum("pii->pi", block)
-                for block in (covariances[:, :size, :size], covariances[:, :size, size:], added)
+                for block in (covariances[:, :size, :size], covariances[:, :size, size:], increments)
             )
-            variances = self.decays**2 * before + 2 * self.decays * mixed + more
+            variances = self.decays**2 * start_variance + 2 * self.decays * mixed + step_variance
             by_sum += np.exp(-point / 2) * self.weights * variances
-            by_part += np.exp(point / 2) * (1 - np.einsum("pij,pji->pi", self.ties, added))
+            by_step += np.exp(point / 2) * (1 - np.einsum("pij,pji->pi", self.ties, increments))
             point -= STEP
-        return by_sum, np.where(self.weights > 0, by_part, 0.0)
+        return by_sum, np.where(self.weights > 0, by_step, 0.0)
 
     def traces(self, shift: float) -> Array:
-        """Return bounds of the trace of the inverse on each phase (b,), by a chain of numbers that are tied no more."""
+        """Return upper bounds on the trace of A⁻¹ on each phase (b,), from a chain of scalars without couplings."""
         present = self.weights.T > 0
-        reach = np.broadcast_to(self.added, present.shape)[present]
-        numbers = Bidiagonal.of(reach, self.weights.T[present], self.decays.T[present][1:])
+        step_variances = np.broadcast_to(self.added, present.shape)[present]
+        scalars = Bidiagonal.of(step_variances, self.weights.T[present], self.decays.T[present][1:])
         diagonal = np.broadcast_to(self.added, present.shape).copy()
         pole = Poles(np.array([shift]), np.ones(1), 0.0)
-        diagonal[present] = inverse_root_diagonals(numbers, pole)[1] / self.weights.T[present]
+        diagonal[present] = inverse_root_diagonals(scalars, pole)[1] / self.weights.T[present]
         return np.asarray(diagonal.sum(axis=0) * (1 + 64 * (diagonal.size + 8) * EPS))
 
     def trace_norm(self, trace: tuple[float, float]) -> tuple[float, float]:
-        """Return a lower bound of ``tr M^½`` for ``M = diag(√μ) W P⁻¹ W' diag(√μ)``, and its rounding, relative.
+        """Return a lower bound on ``tr M^½``, ``M = diag(√μ) W P⁻¹ W' diag(√μ)``, and its relative error bound.
 
-        The trace of M lies between the two numbers of `trace`. Points are taken downwards until those that are left
-        count for nothing; from there ``log det(1 + M e^{-v})``, which is convex in v, rises at least as it did last.
+        `trace` encloses the trace of M. Points decrease until the remaining ones are negligible: below the last point
+        ``log det(1 + M e^{-v})``, which is convex in v, increases at least as fast as over the last step.
         """
         ties, traces = _logarithms(self.ties), np.einsum("pii->p", self.ties)
-        inexact = ties[1] + _of_logarithm((self.ties.shape[1] + 4) * EPS * float(traces @ self.added))
-        point, before = float(np.log(trace[1])) + REACH, None
-        least, most = np.array(trace) / np.exp(point)
-        total = float(np.exp(point / 2) * FALLING * least * (1 - most))
-        off = below = below_off = 0.0
+        ties_error = ties[1] + _log_error((self.ties.shape[1] + 4) * EPS * float(traces @ self.added))
+        point, previous = float(np.log(trace[1])) + LOG_MARGIN, None
+        lower, upper = np.array(trace) / np.exp(point)
+        total = float(np.exp(point / 2) * DECAY_SUM * lower * (1 - upper))
+        error = tail = tail_error = 0.0
         while True:
-            value, missed = self.log_determinant(math.exp(-point))
-            value, missed = value - ties[0], missed + inexact + EPS * (abs(value) + abs(ties[0]))
-            if not missed < np.inf:  # what was said of the last point holds below it
+            value, value_error = self.log_determinant(math.exp(-point))
+            value, value_error = value - ties[0], value_error + ties_error + EPS * (abs(value) + abs(ties[0]))
+            if not value_error < np.inf:  # the tail bound of the last point still holds
                 break
             scale = math.exp(point / 2)
-            rise, rise_off = (0.0, 0.0) if before is None else (value - before[0], missed + before[1])
-            total, off = total + scale * value, off + scale * missed
-            below = scale * (FALLING * value + RISING * max(rise, 0.0))
-            below_off = scale * (FALLING * missed + RISING * rise_off)
-            if scale * FALLING * (self.decays.size - rise / STEP) < NEGLIGIBLE * total:
+            rise, rise_error = (0.0, 0.0) if previous is None else (value - previous[0], value_error + previous[1])
+            total, error = total + scale * value, error + scale * value_error
+            tail = scale * (DECAY_SUM * value + DECAY_MOMENT * max(rise, 0.0))
+            tail_error = scale * (DECAY_SUM * value_error + DECAY_MOMENT * rise_error)
+            if scale * DECAY_SUM * (self.decays.size - rise / STEP) < TRACE_NORM_TOL * total:
                 break
-            point, before = point - STEP, (value, missed)
-        total, off = total + below, off + below_off
-        return STEP / (2 * math.pi) * total, QUADRATURE + (off / total if total > 0 else np.inf) + 1e-12
+            point, previous = point - STEP, (value, value_error)
+        total, error = total + tail, error + tail_error
+        return STEP / (2 * math.pi) * total, QUADRATURE_ERROR + (error / total if total > 0 else np.inf) + 1e-12

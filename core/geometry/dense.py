@@ -1,4 +1,4 @@
-"""Workload, basis and neighbours as matrices: both sides of a covariance on ``B x``, and the bound of dual weights."""
+"""Workload, basis and sensitivity vectors as matrices: costs, variances and dual bounds of a covariance on ``B x``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from dualmech.workloads.steps import Steps, exact_gram, whole_matrix
 if TYPE_CHECKING:
     from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
-CLOSE = 1e-12  # allowance of a variance from sums, relative, from which on the queries are written out instead
-ROUNDED = 1e-9  # negative eigenvalues of a covariance up to this, relative to its largest entry, are rounding
+STEPS_TOL = 1e-12  # maximum relative error of variances from first differences; above it the matrix is used
+NEGATIVE_EIGENVALUE_TOL = 1e-9  # relative to the largest entry of a covariance; smaller ones are rounding errors
 
 
 def judged_covariance(
     covariance: Array, moves: Array, rounding: Array | None = None
 ) -> tuple[Array, Array, Array] | None:
-    """Return the covariance, ``diag(D' Σ⁻¹ D)`` and its rounding; None if indefinite, or left by a move."""
+    """Return the regularised covariance, ``diag(D' Σ⁻¹ D)`` and error bounds; None if a cost is infinite."""
     if not np.all(np.isfinite(covariance)):
         return None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -56,13 +56,13 @@ def judged_covariance(
 
 
 def trace_norm_bound(geometry: Dense, neighbour_weights: Array, weights: Array) -> Judged:
-    """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where λ proves nothing.
+    """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its relative error bound; 0 for invalid λ.
 
     It bounds ``max_i (B u_i)'Σ⁻¹(B u_i) · Σ_j w_j v_j Σ v_j'`` from below, whatever the covariance.
     """
     if not valid_weights(neighbour_weights):
         return 0.0, 0.0
-    # Brought to a largest weight of 1 before anything else, so that no scale of theirs under- or overflows.
+    # Scaled to a maximum of 1 first, to avoid under- and overflow.
     shares = neighbour_weights / neighbour_weights.max()
     moves, queries = np.flatnonzero(shares), np.flatnonzero(weights)
     roots = np.sqrt(shares[moves] / shares.sum())
@@ -70,16 +70,16 @@ def trace_norm_bound(geometry: Dense, neighbour_weights: Array, weights: Array) 
     if judged is None:
         judged = linalg.trace_norm(*geometry.differences(queries, moves, np.sqrt(weights[queries]), roots))
     norm, rounding = judged
-    sums = (len(queries) + len(moves) + 4) * linalg.EPS  # of the weights, to which the factors are scaled
-    return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
+    weight_error = (len(queries) + len(moves) + 4) * linalg.EPS  # of the sums of weights
+    return norm**2, 2 * rounding / norm + weight_error if norm > 0 else 0.0
 
 
 def as_covariance(name: str, matrix: object) -> Array:
-    """Return a finite, symmetric matrix; one that is not positive semidefinite is refused."""
+    """Return a finite, symmetric, positive semidefinite matrix; refuse others."""
     covariance = validate.symmetric(**{name: matrix})
     if linalg.regularised_covariance(covariance) is None:
         smallest = float(np.linalg.eigvalsh(covariance)[0])
-        if smallest < -ROUNDED * np.abs(covariance).max():
+        if smallest < -NEGATIVE_EIGENVALUE_TOL * np.abs(covariance).max():
             raise InvalidInputError(f"{name} must be positive semidefinite, its least eigenvalue is {smallest:.3g}")
     return covariance
 
@@ -94,7 +94,7 @@ def check_noise(levels: Array, **matrices: Sequence[object]) -> None:
 
 
 def divided_covariance(covariance: Array, divisor: float) -> Array:
-    """Return ``Σ / divisor``, symmetric; by nothing else than a positive number: the judge refuses the rest."""
+    """Return the symmetric ``Σ / divisor``; another divisor than a positive number leaves Σ unchanged."""
     if not (np.isfinite(divisor) and divisor > 0):
         return covariance
     with np.errstate(over="ignore", invalid="ignore"):
@@ -103,25 +103,25 @@ def divided_covariance(covariance: Array, divisor: float) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense(Geometry[Array, Array, Array, Array]):
-    """A matrix: ``W = L B`` and the moves ``B U`` between neighbours, with the two quadratic forms of a covariance.
+    """A matrix: ``W = L B``, and the sensitivity vectors ``B U`` of neighbours.
 
-    A point is the covariance of the noise on B x (k, k); there is a target or a weight for every query.
+    A point is the covariance of the noise on B x (k, k); every query has a target or a weight.
     """
 
     workload: Workload  # W, (m, d)
     basis: Array  # (k, d) B, of full row rank k: rank W, or more where a problem allows it
-    factor: Array | None  # (m, k) L; None where it is W and its steps say it
-    steps: Steps | None  # the queries by their steps, where these are few
-    # (d, s) U, differences of neighbouring data sets up to sign; None stands for the identity
+    factor: Array | None  # (m, k) L; None if it is W and the first differences replace it
+    steps: Steps | None  # the queries by their first differences, if these are few
+    # (d, s) U, differences of neighbouring data sets up to sign; None for the identity
     neighbours: Matrix | None
-    moves: Array  # (k, s) B U: how far each pair of neighbours moves the noisy vector
-    moves_rounding: Array | None  # (k, s) what its entries may be off; None where the moves are B itself
-    # (k - r, k) orthonormal rows f with ``f B U = 0``: what no neighbour changes, released exactly
+    moves: Array  # (k, s) B U, the sensitivity vectors
+    moves_rounding: Array | None  # (k, s) error bounds of their entries; None if they are B itself
+    # (k - r, k) orthonormal rows f with ``f B U = 0``: insensitive directions, released exactly
     unmoved: Array
-    # (m,) largest entry of ``W - L B``, in absolute value, with its own rounding: how far the two sides of a
-    # certificate may speak of different queries
+    # (m,) upper bounds on the entries of ``|W - L B|``: the difference between the queries of the two sides of a
+    # certificate
     mismatch: Array
-    # (k,) by how much an error of 1 in each cell of a query may move its coordinates L
+    # (k,) upper bounds on the change of the coordinates L of a query if each of its cells changes by 1
     leverage: Array
     redundant_rows: int = 0  # number of rows of the basis beyond the rank of the workload
 
@@ -136,9 +136,9 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def of(
         cls, workload: Workload, basis: npt.ArrayLike | None, neighbours: Matrix | None, redundant: bool = False
     ) -> Dense:
-        """Check the three against each other and factor the workload over the basis.
+        """Check the consistency of the arguments, and factor the workload over the basis.
 
-        A `redundant` basis may have more rows than the rank of the workload, which then asks nothing of the others.
+        - `redundant`: whether the basis may have more rows than the rank of the workload.
         """
         steps = check_workload(workload).steps()
         if steps is None or not steps.is_whole:
@@ -148,7 +148,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         chosen, factor, extra = _factor(workload, steps, basis, redundant)
         checked = as_neighbour_matrix(neighbours, workload.shape[1], workload.domain)
         if basis is None and checked is not None:
-            chosen = _alike_where_asked_alike(workload.dense(), chosen)
+            chosen = _equal_on_equal_cells(workload.dense(), chosen)
         moves, rounding = moves_between(chosen, checked)
         if not np.any(moves):
             raise InvalidInputError(UNMOVED)
@@ -161,14 +161,14 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     @property
     def representation(self) -> Array:
-        """L (m, k), written out."""
+        """L (m, k) as a dense array."""
         return self.workload.dense() if self.factor is None else self.factor
 
     @classmethod
     def of_numbers(cls, request: Request, per_query: Array, neighbours: Matrix | None) -> Dense:
-        """Return the geometry of the queries whose numbers are not 0, which targets never are.
+        """Return the geometry of the queries whose numbers are not 0 (targets never are).
 
-        A basis may have redundant rows where there are targets.
+        With targets the basis may have redundant rows.
         """
         workload = request.workload
         if np.any(per_query == 0) and not np.any(per_query[workload.row_norms() > 0]):
@@ -182,7 +182,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         queries, cells = workload.shape
         pairs = cells
         if relation is None and workload.domain is not None and workload.domain.impossible:
-            relation = ADD_REMOVE  # of which not every cell is a difference
+            relation = ADD_REMOVE  # excludes impossible cells, unlike the identity
         if isinstance(relation, Relation):
             check_relation(relation, workload, request.named)
             pairs = relation.columns(cells, workload.domain)
@@ -201,7 +201,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
         per_query = numbers.by_query_or_table(workload, values, name)
         constrained = workload if np.all(per_query) else workload.select(np.flatnonzero(per_query))
         if not self.workload.same_as(constrained):
-            raise InvalidInputError("geometry must be of this workload, and of its queries that count")
+            raise InvalidInputError("geometry must be of this workload, without queries of weight 0")
         return per_query
 
     def argument_values(self) -> dict[str, object]:
@@ -211,11 +211,11 @@ class Dense(Geometry[Array, Array, Array, Array]):
         return {"kind": kind, "numbers": numbers} | self.matrices(workload)
 
     def on_rows(self, point: Array) -> tuple[Array, Array]:
-        """Return rows that get noise, the basis, and its covariance."""
+        """Return the basis and the covariance of the noise on it."""
         return self.basis, np.asarray(point)
 
     def matrices(self, workload: Workload) -> dict[str, object]:
-        """Return the matrices of a workload and of the neighbours as proof files have them."""
+        """Return the matrices of a workload and of the neighbours, for proof files."""
         moves = None if self.neighbours is None else linalg.to_dense(self.neighbours)
         return {"workload": workload.dense(), "neighbours": moves}
 
@@ -225,7 +225,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
-        """Indices of the queries that no neighbour changes: all-zero ones, and those released exactly."""
+        """Indices of the queries with equal answers on all neighbours, released exactly; all-zero queries included."""
         if self.neighbours is None:
             return np.flatnonzero(self.workload.row_norms() == 0)
         changed = np.zeros(self.workload.shape[0], dtype=bool)
@@ -235,7 +235,7 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     @property
     def reach(self) -> Array:
-        """Sum of the entries of each pair of neighbours' difference, in absolute value (s,)."""
+        """L1 norm of the difference of each pair of neighbours (s,)."""
         if self.neighbours is None:
             return np.ones(self.moves.shape[1])
         return np.asarray(abs(self.neighbours).sum(axis=0)).ravel()
@@ -243,26 +243,26 @@ class Dense(Geometry[Array, Array, Array, Array]):
     def differences(
         self, queries: npt.NDArray[np.intp], moves: npt.NDArray[np.intp], factors: Array, roots: Array
     ) -> tuple[Array, float]:
-        """Return ``diag(factors) W U diag(roots)`` for chosen rows and columns, and by how much it may be off.
+        """Return ``diag(factors) W U diag(roots)`` for some rows and columns, and an error bound in the Frobenius norm.
 
-        W is the workload itself, the other side of a certificate has its factors: ``(W - L B) U`` counts as rounding,
-        in the Frobenius norm.
+        W is the workload itself, while the costs of a certificate use ``L B``: ``(W - L B) U`` is part of the error.
         """
-        rows, missed = self.workload.matrix[queries], np.zeros(1)  # a copy, changed in place
+        rows, product_error = self.workload.matrix[queries], np.zeros(1)  # a copy, changed in place
         if self.neighbours is None:
             image = linalg.to_dense(rows if np.array_equal(moves, np.arange(rows.shape[1])) else rows[:, moves])
         else:
-            image, missed = product(rows, self.neighbours[:, moves])
+            image, product_error = product(rows, self.neighbours[:, moves])
         image *= roots
         image *= factors[:, None]
-        off = np.linalg.norm(missed * roots * factors[:, None]) if np.any(missed) else 0.0
-        off += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
-        return image, float(off + 2 * linalg.EPS * np.linalg.norm(image))
+        error = np.linalg.norm(product_error * roots * factors[:, None]) if np.any(product_error) else 0.0
+        error += np.linalg.norm(factors * self.mismatch[queries]) * np.linalg.norm(roots * self.reach[moves])
+        return image, float(error + 2 * linalg.EPS * np.linalg.norm(image))
 
     def whole_trace_norm(self, weights: Array, moves: Index, roots: Array) -> tuple[float, float] | None:
-        """Return `linalg.trace_norm` of many queries in whole numbers, scaled by √weights, from their Gram matrix.
+        """Return `linalg.trace_norm` of many integer queries, scaled by √weights, from their Gram matrix.
 
-        The weights are rounded down, which proves no more. None where cells are no neighbours, or the rank is unclear.
+        The weights are rounded down, which only lowers the bound. None for other neighbours than single records, few
+        queries, or an inconclusive rank.
         """
         count, cells = self.workload.shape
         if self.neighbours is not None or count < linalg.GRAM_ASPECT_RATIO * cells:
@@ -270,22 +270,22 @@ class Dense(Geometry[Array, Array, Array, Array]):
         rows = self.steps if self.steps is not None and self.steps.is_whole else whole_matrix(self.workload.matrix)
         if rows is None:
             return None
-        off = float(np.linalg.norm(np.sqrt(weights) * self.mismatch) * np.linalg.norm(roots))
+        error = float(np.linalg.norm(np.sqrt(weights) * self.mismatch) * np.linalg.norm(roots))
         gram = exact_gram(rows, weights)
         if len(moves) < cells:
             gram = Enclosure(*(part[np.ix_(moves, moves)] for part in (gram.high, gram.low, gram.radius)))
-        return linalg.trace_norm_by_gram(gram, roots, min(self.rank, len(moves)), off)
+        return linalg.trace_norm_by_gram(gram, roots, min(self.rank, len(moves)), error)
 
     def variances(self, covariance: Array) -> tuple[Array, Array]:
-        """Return ``diag(L Σ L')`` (m,) and an allowance for its rounding."""
+        """Return ``diag(L Σ L')`` (m,) and rounding-error bounds."""
         if self.factor is None and self.steps is not None and self.steps.is_whole:
-            values, off = self.steps.enclosed_forms(covariance)
-            if np.all(off <= CLOSE * values):
-                return values, off
+            values, errors = self.steps.enclosed_forms(covariance)
+            if np.all(errors <= STEPS_TOL * values):
+                return values, errors
         return row_variances(self.representation, covariance, self.mismatch, self.leverage)
 
     def point(self, primal: object) -> Array:
-        """Return a primal point as a matrix of the right shape, its entries unseen; text and the like are refused."""
+        """Return a primal point after a check of its shape, not of its entries; refuse non-numeric values."""
         covariance = validate.numeric(2, covariance=primal)
         if covariance.shape != (self.rank, self.rank):
             raise InvalidInputError(f"covariance must have shape ({self.rank}, {self.rank}), got {covariance.shape}")
@@ -308,15 +308,15 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
     @property
     def matrix(self) -> Dense:
-        """The geometry on whose rows the noise stands: of a stream, and of epochs, another."""
+        """The dense geometry of the noise: this one (streams and epochs have another)."""
         return self
 
     def mechanism(self, point: Array) -> LinearGaussianMechanism:
-        """Return the mechanism of the covariance that is judged, rows without noise in few digits, to be shared."""
-        judged, silent = linalg.regularised_covariance(point), np.diagonal(point) == 0
-        written = mechanisms.noise.in_few_digits(self.basis) if np.any(silent) else self.basis
-        rows = np.where(silent[:, None], written, self.basis)
-        return mechanisms.gaussian.LinearGaussianMechanism(rows, point if judged is None else judged, self.neighbours)
+        """Return the mechanism of the regularised covariance; rows without noise are rounded to few digits."""
+        regular, silent = linalg.regularised_covariance(point), np.diagonal(point) == 0
+        rounded = mechanisms.noise.in_few_digits(self.basis) if np.any(silent) else self.basis
+        rows = np.where(silent[:, None], rounded, self.basis)
+        return mechanisms.gaussian.LinearGaussianMechanism(rows, point if regular is None else regular, self.neighbours)
 
     def cost(self, point: Array) -> float:
         judged = judged_covariance(point, self.moves, self.moves_rounding)
@@ -337,27 +337,28 @@ class Dense(Geometry[Array, Array, Array, Array]):
             noise = point if regularised is None else regularised
             if self.factor is None and self.steps is not None:
                 return float((self.steps.forms(noise) / targets).max())
-            return float((_spread(self.representation, noise)[1] / targets).max())
+            return float((_row_forms(self.representation, noise)[1] / targets).max())
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         return as_dual_weights(dual, self.moves.shape[1], self.workload.shape[0] if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
-        """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative.
+        """Return ``‖diag(√μ) W U diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its relative error bound.
 
-        Proof that it bounds α: with S = Σ^(1/2), ``Σ_i λ_i (B u_i)'Σ⁻¹(B u_i) = ‖S⁻¹ B U diag(√λ)‖_F²`` is at
-        most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` at most ``Σ μ_j c_j``; multiply, and use
-        ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Weights that are negative or not finite prove nothing: the bound is 0.
+        Proof that it bounds α from below: with S = Σ^(1/2), ``Σ_i λ_i (B u_i)'Σ⁻¹(B u_i) = ‖S⁻¹ B U diag(√λ)‖_F²`` is
+        at most ``α Σ λ_i``, and ``Σ_j μ_j v_j Σ v_j' = ‖diag(√μ) L S‖_F²`` is at most ``Σ μ_j c_j``. Multiply both and
+        use ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. The bound is 0 for invalid weights.
         """
         if not valid_weights(query_weights):
             return 0.0, 0.0
-        spread = query_weights / query_weights.max()
-        return trace_norm_bound(self, neighbour_weights, spread / (spread @ targets))
+        scaled = query_weights / query_weights.max()
+        return trace_norm_bound(self, neighbour_weights, scaled / (scaled @ targets))
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative.
+        """Return ``‖diag(√w) W U diag(√λ)‖_*² / Σ λ_i`` and its relative error bound.
 
-        It bounds the total at a cost of 1 by the proof of `bound`, with ``Σ_j w_j v_j Σ v_j'`` for the second sum.
+        It bounds the total variance at cost 1 from below, by the proof of `bound` with ``Σ_j w_j v_j Σ v_j'`` for the
+        second sum.
         """
         return trace_norm_bound(self, neighbour_weights, weights)
 
@@ -382,14 +383,14 @@ class Dense(Geometry[Array, Array, Array, Array]):
 
 
 def as_dual_weights(dual: object, neighbours: int, queries: int | None) -> tuple[Array, Array]:
-    """Return weights on neighbours (s,) and, if any, on queries (m,), their entries unseen; refuse other shapes."""
+    """Return weights on neighbours (s,) and, unless `queries` is None, on queries (m,); refuse other shapes."""
     first, last = given_weights(dual, queries is not None)
     checked = read_weights(neighbours, first, *ON_NEIGHBOURS)
     return checked, np.zeros(0) if queries is None else read_weights(queries, last, *ON_QUERIES)
 
 
-def _alike_where_asked_alike(dense: Array, rows: Array) -> Array:
-    """Return rows with one entry for all cells of which every query asks the same: to move among them is no move."""
+def _equal_on_equal_cells(dense: Array, rows: Array) -> Array:
+    """Return rows with exactly equal entries on cells with equal columns of W, whose difference no query sees."""
     firsts: dict[bytes, int] = {}
     columns = np.ascontiguousarray(dense.T + 0.0)
     return rows[:, [firsts.setdefault(column.tobytes(), cell) for cell, column in enumerate(columns)]]
@@ -398,7 +399,7 @@ def _alike_where_asked_alike(dense: Array, rows: Array) -> Array:
 def _factor(
     workload: Workload, steps: Steps | None, basis: npt.ArrayLike | None, redundant: bool
 ) -> tuple[Array, Array | None, int]:
-    """Return the basis B, the factor L with ``W = L B``, None where it is W itself, and B's rows beyond the rank."""
+    """Return the basis B, the factor L with ``W = L B`` (None if it is W), and the number of redundant rows of B."""
     cells = workload.shape[1]
     rows = None if basis is None else np.array(validate.finite(2, basis=basis))
     on_cells = rows is None or (rows.shape == (cells, cells) and linalg.is_identity(rows))
@@ -408,10 +409,10 @@ def _factor(
             return np.eye(cells), None, 0
     dense = workload.dense()
     if rows is None:
-        spanning = without_rounding(linalg.row_basis(dense))
-        if linalg.is_identity(spanning):
-            return spanning, None, 0
-        return spanning, dense @ spanning.T if steps is None else steps.times(spanning.T), 0
+        orthonormal = without_rounding(linalg.row_basis(dense))
+        if linalg.is_identity(orthonormal):
+            return orthonormal, None, 0
+        return orthonormal, dense @ orthonormal.T if steps is None else steps.times(orthonormal.T), 0
     validate.moderate(basis=rows)
     if rows.shape[1] != cells:
         raise InvalidInputError(f"basis must have {cells} columns, as the workload, got {rows.shape[1]}")
@@ -427,47 +428,47 @@ def _factor(
             f"which span it only up to rounding"
         )
     places = {row.tobytes(): place for place, row in enumerate(rows)}
-    known = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
-    if known and representation is not None:
-        # A query that is a row of the basis is known exactly, whatever the condition of the others.
-        queries, positions = np.transpose(known)
+    pairs = [(query, places[row.tobytes()]) for query, row in enumerate(dense) if row.tobytes() in places]
+    if pairs and representation is not None:
+        # A query that is a row of the basis has exact coordinates, for any condition number of the basis.
+        queries, positions = np.transpose(pairs)
         representation[queries] = np.eye(len(rows))[positions]
     return rows, representation, len(rows) - workload_rank
 
 
 def row_variances(rows: Array, covariance: Array, mismatch: Array, leverage: Array) -> tuple[Array, Array]:
-    """Return ``diag(L Σ L')`` (m,) of rows L (m, k), dense or sparse, and an allowance for its rounding, absolute.
+    """Return ``diag(L Σ L')`` (m,) for rows L (m, k), dense or sparse, and absolute rounding-error bounds.
 
     See `Dense` for `mismatch` and `leverage`.
     """
-    values, off = np.empty(rows.shape[0]), np.empty(rows.shape[0])
+    values, errors = np.empty(rows.shape[0]), np.empty(rows.shape[0])
     sizes = np.abs(covariance)
-    far = float(leverage @ sizes @ leverage)
+    max_form = float(leverage @ sizes @ leverage)
     for start in range(0, rows.shape[0], CHUNK):
         part = slice(start, start + CHUNK)
-        spread, values[part] = _spread(rows[part], covariance)
-        _, magnitudes = _spread(abs(rows[part]), sizes)
-        # What ``W - L B`` leaves of a query meets noise as well, which may be large where the query has little.
-        off[part] = mismatch[part] * (2 * np.abs(spread) @ leverage) + mismatch[part] ** 2 * far
-        off[part] += 2 * len(covariance) * linalg.EPS * magnitudes
-    return values, off
+        products, values[part] = _row_forms(rows[part], covariance)
+        _, magnitudes = _row_forms(abs(rows[part]), sizes)
+        # The rows of ``W - L B`` meet noise too, which may be large in directions in which the query is small.
+        errors[part] = mismatch[part] * (2 * np.abs(products) @ leverage) + mismatch[part] ** 2 * max_form
+        errors[part] += 2 * len(covariance) * linalg.EPS * magnitudes
+    return values, errors
 
 
-def _spread(rows: Matrix, covariance: Array) -> tuple[Array, Array]:
+def _row_forms(rows: Matrix, covariance: Array) -> tuple[Array, Array]:
     """Return ``L Σ`` (m, k), and the diagonal of ``L Σ L'`` (m,)."""
-    spread = rows @ covariance
+    products = rows @ covariance
     if sp.issparse(rows):
-        return spread, np.asarray(rows.multiply(spread).sum(axis=1)).ravel()
-    return spread, np.einsum("jk,jk->j", spread, rows)
+        return products, np.asarray(rows.multiply(products).sum(axis=1)).ravel()
+    return products, np.einsum("jk,jk->j", products, rows)
 
 
 def _mismatch(dense: Array, basis: Array, representation: Array) -> Array:
-    """Return the largest entry of each row of ``|W - L B|``, rounding included."""
-    largest = np.empty(len(dense))
+    """Return upper bounds on the entries of each row of ``|W - L B|``."""
+    bounds = np.empty(len(dense))
     for start in range(0, len(dense), CHUNK):
         rows = representation[start : start + CHUNK]
-        left = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
-        single = (np.count_nonzero(rows, axis=1) == 1) & (rows.max(axis=1) == 1)
-        reach = (np.abs(rows) @ np.abs(basis)).max(axis=1)
-        largest[start : start + CHUNK] = left + np.where(single, 0.0, len(basis) * linalg.EPS * reach)
-    return largest
+        residual = np.abs(dense[start : start + CHUNK] - rows @ basis).max(axis=1)
+        is_basis_row = (np.count_nonzero(rows, axis=1) == 1) & (rows.max(axis=1) == 1)
+        magnitude = (np.abs(rows) @ np.abs(basis)).max(axis=1)
+        bounds[start : start + CHUNK] = residual + np.where(is_basis_row, 0.0, len(basis) * linalg.EPS * magnitude)
+    return bounds

@@ -1,4 +1,4 @@
-"""Messages of judges: the worst queries and neighbours of an answer, and what these are called."""
+"""Messages of judges: the worst queries and neighbours of an answer, in words."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from dualmech.linalg import to_dense
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
-WORST = 3  # most constraints of a kind that are named
+MAX_LISTED = 3  # constraints of a kind in a message
 
 Ranked = list[tuple[Any, float]]
-"""Queries, tables or neighbours, the worst first, each with its ratio to its limit or with its cost."""
+"""Queries, tables or neighbours in decreasing order of their ratio to a limit or their cost, with that number."""
 
 Words = Callable[[Any], str]
-"""Says what one of these is called."""
+"""A function that describes an item in words."""
 
 
 def ranked(values: Array) -> Ranked:
-    """Return the largest few of some values, each with its position."""
-    order = np.argsort(-values, kind="stable")[:WORST]
+    """Return the largest values with their positions."""
+    order = np.argsort(-values, kind="stable")[:MAX_LISTED]
     return [(int(index), float(values[index])) for index in order]
 
 
 def joined(parts: Iterable[Ranked]) -> Ranked:
-    """Return the worst item of a product, whose values multiply: every factor's worst item."""
+    """Return the worst item of a product: the tuple of the factors' worst items, with the product of their values."""
     firsts = [part[0] for part in parts]
     return [(tuple(index for index, _ in firsts), float(np.prod([value for _, value in firsts])))]
 
 
 def joined_words(words: Iterable[Words], index: Iterable[object]) -> str:
-    """Return what one of a product is called: what each factor calls its own."""
+    """Describe an item of a product by the words of its factors."""
     return " & ".join(word(item) for word, item in zip(words, index, strict=True))
 
 
 def variances_over(ranked: Ranked, words: Words, limit: str = "its target") -> tuple[str, ...]:
-    """Say which queries or tables have more than their targets."""
+    """Describe the queries or tables above their targets."""
     return tuple(f"{words(index)} has {_times(ratio, limit)}" for index, ratio in ranked if ratio > 1 + FEASIBLE)
 
 
 def costs_over(ranked: Ranked, limit: float, words: Words) -> tuple[str, ...]:
-    """Say which neighbours cost more than a limit."""
+    """Describe the neighbours with costs above a limit."""
     return tuple(
         f"{words(index)} cost {_times(cost / limit, 'the limit')}"
         for index, cost in ranked
@@ -58,7 +58,7 @@ def query_words(workload: Workload, index: int) -> str:
 
 
 def cell_words(workload: Workload, index: int) -> str:
-    """Return what a cell is called: by its name, by the values of its attributes, or by its number."""
+    """Describe a cell by its name, the values of its attributes, or its index."""
     if workload.cell_names is not None:
         return f"cell {workload.cell_names[index]!r}"
     if workload.domain is None:
@@ -69,14 +69,14 @@ def cell_words(workload: Workload, index: int) -> str:
 
 
 def person_words(workload: Workload, steps: npt.NDArray[np.intp]) -> str:
-    """Return the words for a person with parts in all steps of a phase, -1 for those that are not there."""
+    """Describe the person who participates in all steps of a phase; -1 marks missing steps."""
     present = steps[steps >= 0]
-    named = ", ".join(cell_words(workload, int(step)) for step in present[:2])
-    return f"the person in {named}{f' and {len(present) - 2} more' if len(present) > 2 else ''}"
+    steps_in_words = ", ".join(cell_words(workload, int(step)) for step in present[:2])
+    return f"the person in {steps_in_words}{f' and {len(present) - 2} more' if len(present) > 2 else ''}"
 
 
 def neighbour_words(workload: Workload, neighbours: Matrix | None, index: int) -> str:
-    """Return where neighbours differ; those that differ in more than two cells by their number."""
+    """Describe neighbours by the cells in which they differ, or by their index if these are more than two."""
     if neighbours is None:
         return f"neighbours at {cell_words(workload, index)}"
     column = to_dense(neighbours[:, [index]]).ravel()
@@ -87,5 +87,5 @@ def neighbour_words(workload: Workload, neighbours: Matrix | None, index: int) -
 
 
 def _times(ratio: float, limit: str) -> str:
-    """Return how many times a limit something is, by percent where that is little more than it."""
+    """Describe a ratio to a limit, in percent if it is close to 1."""
     return f"{ratio:.3g} times {limit}" if ratio >= 1.01 else f"{100 * (ratio - 1):.2g} % more than {limit}"

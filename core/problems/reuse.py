@@ -11,7 +11,7 @@ import numpy as np
 from dualmech import validate
 from dualmech.certificate import FEASIBLE, Certificate, with_reasons
 from dualmech.errors import InfeasibleAnswerError, InputTypeError, InvalidInputError
-from dualmech.geometry.base import MOST_PASSES, Index
+from dualmech.geometry.base import MAX_RESCALINGS, Index
 from dualmech.geometry.blocks import BasedPoint, BlockPoint
 from dualmech.geometry.words import ranked, variances_over
 from dualmech.immutable import set_parts
@@ -182,7 +182,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     def feasible(self, primal: object) -> Any:
         """Return the noise scaled so that the tightest constraint, of a query or of the release, is met."""
         point = self.known.feasible(self.geometry.point(primal))
-        for count in range(1, MOST_PASSES):
+        for count in range(1, MAX_RESCALINGS):
             excess = self._excess(point)
             if not 1 + FEASIBLE / 10 < excess < np.inf:
                 break

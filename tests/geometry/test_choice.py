@@ -109,7 +109,7 @@ class TestAuto:
                 dm.FitnessForUse(asked, geometry="blocks")
             said = str(error.value).rpartition("; ")[2]
             assert [name for name in ("split", "product", "dense") if f"'{name}'" in said] == suggested
-            assert suggested or said == "no other geometry holds it: ask for coarser values"
+            assert suggested or said == "no other geometry supports it: ask for coarser values"
             for name in suggested:
                 assert dm.FitnessForUse(asked, geometry=name).geometry.name == name
 

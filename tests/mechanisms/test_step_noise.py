@@ -259,7 +259,7 @@ class TestRefused:
         few = dm.LinearGaussianMechanism([[1, 1, 1]], [[1]])
         exact = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 1.0, 0.0]))
         for mechanism, words in (
-            (S.tree(5), "binary tree has no strategy"),
+            (S.tree(5), "binary tree has no noise"),
             (few, "as many independent queries"),
             (exact, "exactly"),
         ):
