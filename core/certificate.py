@@ -156,7 +156,9 @@ def _singular_direction(matrix: Array) -> str:
     """Name the direction in which a symmetric matrix has no noise next to the others; empty if it is regular."""
     if matrix.ndim != 2 or not np.array_equal(matrix.shape, matrix.T.shape) or not matrix.size:
         return ""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    largest = float(np.abs(matrix).max())
+    scaled = matrix / largest if largest > 0 else matrix
+    values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
     scale = float(np.abs(values).max())
     if values[0] > len(matrix) * SINGULAR * scale:
         return ""

@@ -1,4 +1,4 @@
-"""Fitness for use: every query meets its variance target at the least privacy cost; the reverse; queries for free."""
+"""Fitness for use: variance targets at the least privacy cost, the reverse problem, and queries for free."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["FitnessDual", "FitnessForUse", "PrivacyFirst"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FitnessForUse(OnGeometry[FitnessDual]):
-    """Accuracy first: the least squared privacy cost at which every query meets its variance target.
+    """Accuracy first: the least squared privacy cost for which every query meets its variance target.
 
     Minimise α over Σ ≻ 0 subject to
 
@@ -53,33 +53,30 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         W, m queries over d cells.
     targets : float, array, mapping, pandas Series or ByFactor
         Variance targets c > 0 (`variance_from_margin` converts margins of error): one for all, one per query, or by the
-        names of queries or of their groups. Of workloads that keep their structure also one per table, or by tables'
-        names, sets of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; of products by
-        factor.
+        names of queries or of their groups. For workloads with tables also one per table, or by names of tables, sets
+        of attributes, or numbers of ways, such as ``{("age", "sex"): 25.0, 1: 4.0}``; for products by factor.
     basis : (k, d) array, optional
         B, of full row rank k, spanning the rows of W. By default the identity if W has full column rank, else
-        orthonormal rows. With more rows than the rank of W, as in the paper's own experiments, the least cost stays
-        the same, and noise only approaches it: in directions without queries unlimited noise costs nothing. Dense
-        alone.
+        orthonormal rows. With more rows than the rank of W, as in the paper's experiments, the infimum of the cost is
+        the same but not attained: unlimited noise in directions without queries costs nothing. Only dense.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
-        By a rule: ``add-remove`` or ``replace``, either with ``:RECORDS`` a person, which blocks take as well;
-        ``participation:TIMES:SEPARATION`` for persons with parts in several steps, on geometry ``epochs``. Or U, the
-        differences of neighbouring data sets up to sign (`dualmech.neighbours`), dense alone. By default one record
+        A rule: ``add-remove`` or ``replace``, also with ``:RECORDS`` per person, on dense geometries and blocks;
+        ``participation:TIMES:SEPARATION`` for participation in several steps, on geometry ``epochs``. Or U, the
+        differences of neighbouring data sets up to sign (`dualmech.neighbours`), only dense. By default one record
         added or removed.
     geometry : {"auto", "dense", "epochs", "blocks", "product", "split", "stream"} or Geometry
-        How noise is evaluated: on a matrix; on the few small blocks that the symmetry of tables leaves, at any number
-        of cells; factor by factor; split by attribute, which proves an interval and is not always tight; phase by
-        phase where persons take part in several steps; or running sums by tridiagonal matrices. ``auto`` takes the
-        cheapest that is exact, and says which in ``problem.geometry.name``.
+        Structure of the noise: a matrix (dense); small blocks by the symmetry of tables, for any number of cells; a
+        product of factors; split by attribute, which proves an interval and is not always tight; phases of several
+        epochs; or running sums by tridiagonal matrices (stream). ``auto`` takes the cheapest exact one;
+        ``problem.geometry.name`` is its name.
 
     Notes
     -----
     Problem 1 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
     linear queries", PVLDB 14(10), 2021. The optimum is the square of the factorisation norm γ₂ of
-    ``diag(c)^(-1/2) W`` (Edmonds, Nikolov and Ullman 2020). That marginals are answered with independent noise on
-    residual subspaces: Xiao, He, Zhang and Kifer (ResidualPlanner), NeurIPS 2023; closed constructions for queries
-    that are products on groups: "Weighted Fourier factorizations", arXiv 2512.21499 (2025). What is added is the dual,
-    and with it the certificate.
+    ``diag(c)^(-1/2) W`` (Edmonds, Nikolov and Ullman 2020). Independent noise on residual subspaces for marginals:
+    Xiao, He, Zhang and Kifer (ResidualPlanner), NeurIPS 2023; closed constructions for products of queries on groups:
+    "Weighted Fourier factorizations", arXiv 2512.21499 (2025). New here are the dual and the certificate.
 
     Examples
     --------
@@ -120,7 +117,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
-        """Judge noise, on a dense geometry a covariance on B x (k, k), and dual weights, from wherever they come."""
+        """Judge a point (on a dense geometry a covariance on B x, (k, k)) and dual weights of any origin."""
         geometry = self.geometry
         lower_bound, rounding = geometry.bound(*geometry.weights(dual), self.targets)
         forms = geometry.forms(geometry.point(primal))
@@ -140,7 +137,7 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         return scale_to_limit(geometry.point(primal), excess, 1, geometry.divide, FEASIBLE / 10)
 
     def exceeded(self, primal: object) -> tuple[str, ...]:
-        """Say which queries, or tables, exceed their targets most."""
+        """Describe the queries, or tables, that exceed their targets most."""
         forms = self.geometry.forms(self.geometry.point(primal))
         return () if forms is None else variances_over(forms.worst_items(self.targets), self.geometry.item_words)
 
@@ -150,10 +147,10 @@ class FitnessForUse(OnGeometry[FitnessDual]):
         return prices
 
     def loose(self, primal: object, slack: float) -> Index:
-        """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
-        below = validate.nonnegative_number(slack=slack)
+        """Return the queries, or tables, with variances below their targets by more than a relative `slack`."""
+        rel_slack = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.loose(self.targets, below)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.loose(self.targets, rel_slack)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -169,9 +166,9 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
     workload, targets, basis, neighbours, geometry
         As for `FitnessForUse`; here the targets give the ratios of the variances.
     cost : float
-        Squared privacy cost Δ² that may be spent, > 0; or instead
+        Squared privacy cost Δ² > 0; or instead
     rho : number, Fraction or text such as "1/20"
-        ρ of zCDP that may be spent: Δ² is the largest double that is not above 2ρ.
+        ρ of zCDP: Δ² is the largest double of at most 2ρ.
 
     Notes
     -----
@@ -208,10 +205,10 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         rho: float | str | Fraction | None = None,
         geometry: str | Geometry = "auto",
     ) -> None:
-        plain = cost is not None and rho is None
-        allowed = validate.positive_number(cost=cost) if plain else accounting.cost_or_rho(cost, rho)
-        twin = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
-        set_parts(self, cost=allowed, accuracy_first=twin)
+        only_cost = cost is not None and rho is None
+        budget = validate.positive_number(cost=cost) if only_cost else accounting.cost_or_rho(cost, rho)
+        accuracy_first = FitnessForUse(workload, targets, basis, neighbours, geometry=geometry)
+        set_parts(self, cost=budget, accuracy_first=accuracy_first)
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]
@@ -220,12 +217,12 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
 
     @property
     def targets(self) -> Any:
-        """Ratios that the variances must keep."""
+        """Ratios of the variances."""
         return self.accuracy_first.targets
 
     @property
     def geometry(self) -> Any:
-        """How noise is evaluated, shared with the accuracy-first problem."""
+        """The geometry of the accuracy-first problem."""
         return self.accuracy_first.geometry
 
     @property
@@ -252,43 +249,43 @@ class PrivacyFirst(OnGeometry[FitnessDual]):
         return self.accuracy_first.prices(dual)
 
     def loose(self, primal: object, slack: float) -> Index:
-        """Return the queries, or tables, below the common factor on their target by more than `slack`, relative."""
-        below = validate.nonnegative_number(slack=slack)
+        """Return the queries, or tables, with variances below the scaled targets by more than a relative `slack`."""
+        rel_slack = validate.nonnegative_number(slack=slack)
         forms = self.geometry.forms(self.geometry.point(primal))
         if forms is None:
             return np.zeros(0, dtype=np.intp)
         factor, numbers = forms.excess(self.targets)[0], self.targets
-        # Of a product, one factor's targets change.
+        # For a product, scale the targets of one factor.
         scaled = (numbers[0] * factor, *numbers[1:]) if isinstance(numbers, tuple) else numbers * factor
-        return forms.loose(scaled, below)
+        return forms.loose(scaled, rel_slack)
 
 
-# Queries for free: what a privacy cost still allows after a mechanism has spent unevenly.
+# Queries for free: further queries within the privacy cost of a mechanism with an uneven profile.
 
 
 def extra_for_free(
     mechanism: LinearGaussianMechanism, workload: Workload, targets: npt.ArrayLike = 1.0, alpha: float | None = None
 ) -> PrivacyFirst:
-    """State the problem of answering further queries as well as the free budget allows.
+    """State the problem of further queries within the free budget of a mechanism.
 
     Minimise the common factor κ of the variances on the targets, over the covariance S of noise on
     ``F x``, where the rows of F span the workload, subject to ``(F u_i)' S⁻¹ (F u_i) ≤ α - profile_i`` for
     every pair of neighbours: the problem of `PrivacyFirst` at cost 1 with neighbours
-    ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is in shares of the free budget; for
-    the extra release in ordinary units, state ``LinearGaussianMechanism(basis, S, neighbours)`` anew.
-    Raises `InvalidInputError` or `InputTypeError` for a query that differs between neighbours without any budget
-    left (at most 1e-9 of α), named with them; queries that no neighbour changes, which need no noise; what
+    ``u_i / √(α - profile_i)``. Either layer solves it. Its profile is relative to the free budget; the extra release
+    in ordinary units is ``LinearGaussianMechanism(basis, S, neighbours)``.
+    Raises `InvalidInputError` or `InputTypeError` for a query that differs between neighbours without free budget (at
+    most 1e-9 of α), by their names; for queries that no neighbour changes, which need no noise; and for arguments that
     `free_budget` refuses.
     Source: section 3.2.1 of Xiao et al., PVLDB 14(10), 2021.
 
     Parameters
     ----------
     mechanism : LinearGaussianMechanism
-        What has been spent unevenly.
+        The mechanism with an uneven profile.
     workload : Workload
         The further queries, (m, d).
     targets : float or (m,) array
-        Ratios that their variances must keep.
+        Ratios of their variances.
     alpha : float, optional
         As for `LinearGaussianMechanism.free_budget`.
 
@@ -305,27 +302,27 @@ def extra_for_free(
         validate.moderate(alpha=validate.positive_number(alpha=alpha))
     rows = mechanisms.noise.as_matrix(mechanism)
     mechanism = validate.instance(mechanisms.gaussian.LinearGaussianMechanism, mechanism=rows)
-    left = mechanism.free_budget(alpha)
+    free_budget = mechanism.free_budget(alpha)
     mechanism.check_cells(workload)
-    allowed = float((mechanism.profile + left).max())
-    cells = sp.eye_array(len(left), format="csc")
-    moves = cells if mechanism.neighbours is None else mechanism.neighbours
-    open_pairs = left > SPENT * allowed
-    _refuse_moved(workload, moves, np.flatnonzero(~open_pairs))
-    if not np.any(open_pairs):
+    budget = float((mechanism.profile + free_budget).max())
+    cells = sp.eye_array(len(free_budget), format="csc")
+    differences = cells if mechanism.neighbours is None else mechanism.neighbours
+    has_budget = free_budget > SPENT * budget
+    _refuse_changed(workload, differences, np.flatnonzero(~has_budget))
+    if not np.any(has_budget):
         raise InvalidInputError(
             "workload must change between some neighbours; none does, so every answer can be released exactly"
         )
-    scaled = moves[:, open_pairs] @ sp.diags_array(1 / np.sqrt(left[open_pairs]))
+    scaled = differences[:, has_budget] @ sp.diags_array(1 / np.sqrt(free_budget[has_budget]))
     return PrivacyFirst(workload, targets, cost=1.0, neighbours=scaled)
 
 
-def _refuse_moved(workload: Workload, moves: Matrix, spent: npt.NDArray[np.intp]) -> None:
-    """Refuse a query that differs between neighbours on which nothing is left to spend."""
-    for start, changes, rounding in changes_between(workload.matrix, moves[:, spent]):
-        moved = np.argwhere(changes > rounding)
-        if len(moved):
+def _refuse_changed(workload: Workload, differences: Matrix, pairs: npt.NDArray[np.intp]) -> None:
+    """Refuse a query that differs between pairs of neighbours without free budget."""
+    for start, changes, rounding in changes_between(workload.matrix, differences[:, pairs]):
+        changed = np.argwhere(changes > rounding)
+        if len(changed):
             raise InvalidInputError(
-                f"workload: query {workload.names[moved[0][0]]!r} changes between neighbours "
-                f"{spent[start + moved[0][1]]}, whose free budget is spent"
+                f"workload: query {workload.names[changed[0][0]]!r} changes between neighbours "
+                f"{pairs[start + changed[0][1]]}, whose free budget is spent"
             )
