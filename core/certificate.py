@@ -20,7 +20,7 @@ Judge = TypeVar("Judge", bound=Callable[..., Any])
 FEASIBLE = 1e-9
 """Maximum excess over a constraint, relative to its right-hand side, of a feasible point."""
 
-SINGULAR = 1e-14  # least over largest eigenvalue, for each row, at which a covariance counts as singular
+SINGULAR_TOL = 1e-14  # times the size: least over largest eigenvalue of a covariance that counts as singular
 NAMED_COORDINATES = 3  # the largest of a direction, in a message
 
 
@@ -154,17 +154,17 @@ def _why_no_point(problem: Any, primal: Any) -> str:
 
 def _singular_direction(matrix: Array) -> str:
     """Name the direction in which a symmetric matrix has no noise next to the others; empty if it is regular."""
-    if matrix.ndim != 2 or not np.array_equal(matrix.shape, matrix.T.shape) or not matrix.size:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         return ""
     largest = float(np.abs(matrix).max())
     scaled = matrix / largest if largest > 0 else matrix
     values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
     scale = float(np.abs(values).max())
-    if values[0] > len(matrix) * SINGULAR * scale:
+    if values[0] > len(matrix) * SINGULAR_TOL * scale:
         return ""
     direction = vectors[:, 0] * np.sign(vectors[np.argmax(np.abs(vectors[:, 0])), 0])
-    largest = sorted(np.argsort(-np.abs(direction))[:NAMED_COORDINATES].tolist())
-    entries = ", ".join(f"{direction[row]:.2g} on row {row}" for row in largest if abs(direction[row]) > 1e-3)
+    rows = sorted(np.argsort(-np.abs(direction))[:NAMED_COORDINATES].tolist())
+    entries = ", ".join(f"{direction[row]:.2g} on row {row}" for row in rows if abs(direction[row]) > 1e-3)
     ratio = values[0] / scale if scale > 0 else 0.0
     return (
         f"the answer is without noise in a direction that neighbours change ({entries}): the least eigenvalue of its "

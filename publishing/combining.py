@@ -21,7 +21,7 @@ from dualmech.geometry.attribute_symmetry import Key
 from dualmech.mechanisms import block_noise
 from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import Piece, axes_of, same_symmetry
-from dualmech.mechanisms.costs import ALIKE, equivalence_error
+from dualmech.mechanisms.costs import EQUIVALENCE_TOL, equivalence_error
 from dualmech.mechanisms.frames import TableBlocks
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, same_neighbours
 from dualmech.publishing.dense import AnsweredRows
@@ -423,7 +423,7 @@ def _fitted(
         off = (Enclosure.of(estimate) @ Enclosure.of(left) - Enclosure.of(stated)).high
         estimate = estimate - off @ np.linalg.pinv(stated) @ estimate
         error = equivalence_error((queries, covariance), (stated, noise))
-        if max(error, _excess(estimate, covariance, noise)) <= ALIKE:
+        if max(error, _excess(estimate, covariance, noise)) <= EQUIVALENCE_TOL:
             return stated, noise, estimate, directions
     raise InvalidInputError(
         "releases have noise of so different sizes that rounding hides the least: publish them side by side"

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dualmech import linalg, validate
 from dualmech.errors import InvalidInputError
-from dualmech.mechanisms.costs import ALIKE, equivalence_error, rounding_share
+from dualmech.mechanisms.costs import EQUIVALENCE_TOL, equivalence_error, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import drawing
 from dualmech.publishing.drawing import AGREEMENT, Exact, Integers, Noise, counted_vector, whole_counts
@@ -172,15 +172,15 @@ def on_doubles(factor: Integers, exponents: Integers) -> Array:
 def covariance_of(factor: Array) -> Array:
     """Return ``(F'F)⁻¹`` of a lower triangle F (k, k), the noise that is drawn.
 
-    Raises `InvalidInputError` where rounding of its entries changes a variance by more than a share `ALIKE`.
+    Raises `InvalidInputError` where rounding of its entries changes a variance by more than a share `EQUIVALENCE_TOL`.
     """
     identity = np.eye(len(factor))
     if not len(factor):
         return identity
     inverse = scipy.linalg.solve_triangular(factor, identity, lower=True, check_finite=False)
     covariance = np.asarray(inverse @ inverse.T)
-    close = rounding_share(factor, covariance) <= ALIKE
-    if not (close or equivalence_error((factor, identity), (identity, covariance)) <= ALIKE):
+    close = rounding_share(factor, covariance) <= EQUIVALENCE_TOL
+    if not (close or equivalence_error((factor, identity), (identity, covariance)) <= EQUIVALENCE_TOL):
         raise InvalidInputError("covariance must be better conditioned for the noise that is drawn to be stated")
     return covariance
 

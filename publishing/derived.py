@@ -13,7 +13,7 @@ from dualmech import validate
 from dualmech.accounting import level_of, normal_quantile
 from dualmech.errors import InvalidInputError
 from dualmech.linalg import EPS
-from dualmech.mechanisms.costs import LEAST_TOLD
+from dualmech.mechanisms.costs import MAX_VARIANCE_ERROR
 from dualmech.publishing.asking import MOST
 from dualmech.publishing.attributes import Attribute
 from dualmech.publishing.schema import attribute_at
@@ -145,7 +145,7 @@ def farthest(planned: Publication, table: str, kind: str, count: float, level: f
     variances = np.split(_variances(planned, table, ratios), 3)
     _, error = _covariance(variances, ratios.weights.reshape((-1,) + (1,) * (variances[0].ndim - 1)))
     least, largest = ratios.ends
-    at_ends = np.maximum(*variances[:2]) * (1 + LEAST_TOLD) + error / 2
+    at_ends = np.maximum(*variances[:2]) * (1 + MAX_VARIANCE_ERROR) + error / 2
     varying = at_ends[least < largest]
     return float(quantile * np.sqrt(varying.max(initial=0.0))) / validate.positive_number(count=count)
 
@@ -300,7 +300,7 @@ def fieller(
     shared, error = _covariance(variances, weights)
     with np.errstate(divide="ignore", invalid="ignore"):
         share, rest = first / total, second / total
-        spread = (1 + LEAST_TOLD) * (rest**2 * one + share**2 * two) + 2 * np.abs(share * rest) * error
+        spread = (1 + MAX_VARIANCE_ERROR) * (rest**2 * one + share**2 * two) + 2 * np.abs(share * rest) * error
         spread -= 2 * share * rest * shared
         slope = square * (share * (shared + two) - rest * (shared + one))
         leading = total**2 - square * (one + 2 * shared + two)
@@ -314,7 +314,7 @@ def fieller(
 def _covariance(variances: Sequence[Array], weights: Array) -> tuple[Array, Array]:
     one, two, both = variances
     two = weights**2 * two
-    return (both - one - two) / (2 * weights), LEAST_TOLD * (both + one + two) / (2 * weights)
+    return (both - one - two) / (2 * weights), MAX_VARIANCE_ERROR * (both + one + two) / (2 * weights)
 
 
 def _quantiles(

@@ -22,7 +22,7 @@ from dualmech.geometry.attribute_symmetry import MAX_ORBITS, Key
 from dualmech.geometry.block_neighbours import NeighbourMoves
 from dualmech.geometry.block_rows import BlockRows, symmetries_of
 from dualmech.mechanisms.block_noise import BlockNoise, Piece, RefinedAttribute, refined_noise, same_symmetry
-from dualmech.mechanisms.costs import ALIKE, rounding_share
+from dualmech.mechanisms.costs import EQUIVALENCE_TOL, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism, check_comparable, without_tiny_entries
 from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.mechanisms.tables import Tables
@@ -177,10 +177,10 @@ class TableBlocks:
     ) -> Any:
         """Return the mechanism that releases rows of the blocks with noise, in units of counts.
 
-        Refuse noise on a block that is that of several mechanisms, and that rounding changes by more than `ALIKE`: by
-        more than a hundredth if neighbours leave sums as they are, which have next to no noise.
+        Refuse noise on a block that is that of several mechanisms, and that rounding changes by more than
+        `EQUIVALENCE_TOL`: by more than a hundredth if neighbours leave sums as they are, which have next to no noise.
         """
-        pieces, limit = {}, ALIKE if self._blank.fixed is None else 0.01
+        pieces, limit = {}, EQUIVALENCE_TOL if self._blank.fixed is None else 0.01
         for key, (rows, covariance) in noise.items():
             moves, triangle = _orthonormal(rows)
             inverse = np.linalg.solve(triangle, np.eye(len(triangle)))
@@ -193,7 +193,7 @@ class TableBlocks:
                 )
             values = (values + values.T) / 2 * self._values_of(key)
             piece = Piece.of(self._blank.symmetries, self._blank.moved, key, moves, values)
-            pieces[key] = piece.costing(min(share, ALIKE))
+            pieces[key] = piece.costing(min(share, EQUIVALENCE_TOL))
         return self._blank.with_pieces(pieces)
 
 

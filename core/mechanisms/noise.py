@@ -16,7 +16,7 @@ from dualmech.geometry.dense import row_variances
 from dualmech.geometry.moves import as_neighbour_matrix, moves_between
 from dualmech.immutable import freeze
 from dualmech.mechanisms import costs
-from dualmech.mechanisms.costs import LEAST_TOLD, PseudoInverse
+from dualmech.mechanisms.costs import MAX_VARIANCE_ERROR, PseudoInverse
 from dualmech.neighbours import NeighboursLike
 from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, exactly_independent
@@ -282,8 +282,8 @@ class NoisyQueries:
         errors = 2 * rows * np.einsum("jd,jd->j", reach, np.abs(spread @ inverse.T))
         errors += rows**2 * np.einsum("jd,jd->j", reach @ np.abs(inverse @ covariance @ inverse.T), reach)
         errors += noise * np.einsum("jk,jk->j", np.abs(weights) @ np.abs(covariance), np.abs(weights))
-        if not np.all(2 * errors <= LEAST_TOLD * variances):
-            worst = int(np.argmin(2 * errors <= LEAST_TOLD * variances))
+        if not np.all(2 * errors <= MAX_VARIANCE_ERROR * variances):
+            worst = int(np.argmin(2 * errors <= MAX_VARIANCE_ERROR * variances))
             raise InvalidInputError(
                 "workload has variances that the rounding of the mechanism's matrices hides, such as query "
                 f"{worst} has: ask the mechanism that they were made from"
@@ -346,7 +346,7 @@ class NoisyQueries:
         variances, off = self._variances(workload, coordinates)
         if self._shares[0]:
             self._require_accurate(coordinates, variances)
-        if np.all(off <= LEAST_TOLD * variances):
+        if np.all(off <= MAX_VARIANCE_ERROR * variances):
             return covariance
         proven = self._proven(costs.proven_covariance, workload.dense())
         if proven is None:
@@ -371,7 +371,7 @@ class NoisyQueries:
         steps = workload.steps() if by_steps else None
         if steps is not None and steps.is_whole:
             variances, off = steps.enclosed_forms(self._independent_noise)
-            if np.all(off <= LEAST_TOLD * variances):
+            if np.all(off <= MAX_VARIANCE_ERROR * variances):
                 return variances
         coordinates = self.represent(workload)
         variances = self._variances_by_rows(workload, coordinates)
@@ -386,7 +386,7 @@ class NoisyQueries:
             if proven is not None:
                 return proven
         variances, off = self._variances(workload, coordinates)
-        rough = np.flatnonzero(~(off <= LEAST_TOLD * variances))
+        rough = np.flatnonzero(~(off <= MAX_VARIANCE_ERROR * variances))
         for some in np.split(rough, range(CHUNK, len(rough), CHUNK)):
             proven = self._proven(costs.proven_variances, linalg.to_dense(workload.matrix[some]))
             if proven is None:

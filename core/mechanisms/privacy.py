@@ -1,4 +1,4 @@
-"""What a squared privacy cost says, in every unit: shared by all Gaussian mechanisms, whatever their noise lies on."""
+"""The base class of all Gaussian mechanisms: a squared privacy cost in all units of privacy."""
 
 from __future__ import annotations
 
@@ -13,59 +13,58 @@ from dualmech.errors import InvalidInputError
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload, check_workload
 
-SHOWN_DELTA = 1e-9  # δ at which ε is shown
+SHOWN_DELTA = 1e-9  # δ of the printed ε
 
 SPENT = 1e-9
-"""A free budget of at most this, relative to the cost allowed, is none; a cost allowed may lie this far below."""
+"""Relative to the allowed cost: a free budget up to this counts as 0, and an allowed cost may be lower by this."""
 
 
 class ParticipationCost(NamedTuple):
-    """What persons cost who take part in several steps, each part of any sign, or a vector of norm at most 1."""
+    """The cost of a person who participates in several steps with vectors of norm at most 1 (numbers of any sign)."""
 
-    squared_cost: float  # that none exceeds
-    exact: bool  # whether some person costs as much, up to a relative difference of 1e-8
-    lower_bound: float  # what some person costs, at least 0
+    squared_cost: float  # upper bound for all persons
+    exact: bool  # whether the bounds agree up to a relative difference of 1e-8
+    lower_bound: float  # lower bound on the cost of one person, at least 0
 
 
 MET = 1e-8
-"""Distance of two bounds of a cost, relative, at which they count as equal: more than rounding up and down leaves."""
+"""Maximum relative distance of two bounds on a cost that count as equal, above their rounding errors."""
 
 
 def cost_between(upper: float, lower: float) -> ParticipationCost:
-    """Return the cost of persons between two bounds."""
+    """Return the cost of a person from an upper and a lower bound."""
     return ParticipationCost(upper, lower >= upper * (1 - MET), lower)
 
 
 class GaussianPrivacy(Displayed):
-    """The privacy of a mechanism with Gaussian noise, all of it decided by its `profile`; the base of all of them."""
+    """The privacy of a mechanism with Gaussian noise, as a function of its `profile`."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what else a mechanism offers is up to what its noise lies on
+    if TYPE_CHECKING:  # subclasses have further methods
 
         def __getattr__(self, name: str) -> Any: ...
 
     @property
     def squared_privacy_cost(self) -> float:
-        """The largest entry of the profile, Δ²: squared distance between neighbours in units of the noise."""
+        """The largest entry of the profile, Δ²: the squared distance between neighbours in units of the noise."""
         return float(self.profile.max())
 
     @property
     def profile(self) -> Array:
-        """Squared privacy cost of each pair of neighbours, or of each kind of them."""
+        """Squared privacy cost of each pair, or equivalence class of pairs, of neighbours."""
         raise NotImplementedError
 
     def free_budget(self, alpha: float | None = None) -> Array:
-        """Return the remaining budget of each pair of neighbours (s,): ``α - profile``, none of it negative.
+        """Return the remaining budget of each pair of neighbours (s,): ``α - profile``, at least 0.
 
         Any further release of cost matrix G with ``u_i' G u_i ≤ α - profile_i`` for every pair of neighbours
         u_i leaves the squared privacy cost of both together at α or below: cost matrices of independent
         noise add up, and so do profiles (FFU, section 3.2.1). Pairs are in the order of `profile`.
-        Raises `InvalidInputError` or `InputTypeError` for an α below the cost, a mechanism that releases
-        something exactly, whose cost is infinite, or a profile that is too large to write out.
+        Raises `InvalidInputError` or `InputTypeError` for an α below the cost, an infinite cost, or a profile that is
+        too large for an array.
 
-        With `alpha`, squared privacy cost allowed, at least the mechanism's own (up to 1e-9, relative); by default
-        that.
+        - `alpha`: allowed squared privacy cost, at least the mechanism's (up to a relative 1e-9), which is the default.
 
         Examples
         --------
@@ -76,20 +75,20 @@ class GaussianPrivacy(Displayed):
         cost = self.squared_privacy_cost
         if np.isinf(cost):
             raise InvalidInputError("a free budget needs a finite privacy cost, this mechanism releases exactly")
-        allowed = cost if alpha is None else validate.positive_number(alpha=alpha)
-        if allowed < cost * (1 - SPENT):
+        budget = cost if alpha is None else validate.positive_number(alpha=alpha)
+        if budget < cost * (1 - SPENT):
             raise InvalidInputError(
-                f"alpha must be at least {decimal_above(cost)}, the squared cost spent, got {allowed:g}"
+                f"alpha must be at least {decimal_above(cost)}, the squared cost spent, got {budget:g}"
             )
-        return np.maximum(allowed - self.profile, 0.0)
+        return np.maximum(budget - self.profile, 0.0)
 
     def as_targets(self, workload: Workload) -> Any:
-        """Return the variances that queries get, as `dualmech.FitnessForUse` takes targets.
+        """Return the variances of queries in the form of targets of `dualmech.FitnessForUse`.
 
-        The workload may be of any structure, over the same cells: one number per query, or per table the largest where
-        queries are too many, or by factor. Where no structure fits, the mechanism is written out on the cells.
-        Raises `InvalidInputError` or `InputTypeError` for no workload, other cells, queries that are not answered, a
-        mechanism that is too large to write out.
+        The workload may have any structure over the same cells: one number per query, the largest per table if there
+        are too many queries, or by factor. If no structure fits, the mechanism becomes a matrix over the cells.
+        Raises `InvalidInputError` or `InputTypeError` for another object than a workload, other cells, queries that the
+        mechanism does not answer, and a mechanism that is too large for a matrix.
 
         Examples
         --------
@@ -98,15 +97,14 @@ class GaussianPrivacy(Displayed):
         array([1.390625])
         """
         checked = check_workload(workload)
-        variances: Array = self._written().variances(checked)
+        variances: Array = self._on_cells().variances(checked)
         return variances
 
-    def _written(self) -> Any:
-        """Return the mechanism on the cells; refuse one that has none."""
-        written = getattr(self, "dense", None)
-        if written is None:
+    def _on_cells(self) -> Any:
+        """Return the mechanism as a matrix over the cells; refuse one without cells."""
+        if not hasattr(self, "dense"):
             raise InvalidInputError(f"a {type(self).__name__} has no cells that it could be written out on")
-        return written()
+        return self.dense()
 
     @property
     def privacy_cost(self) -> float:
@@ -127,26 +125,25 @@ class GaussianPrivacy(Displayed):
         }
 
     def epsilon(self, delta: float) -> float:
-        """Return the least ε at which the mechanism is (ε, δ)-differentially private; inf where Δ is."""
+        """Return the least ε for which the mechanism is (ε, δ)-differentially private; inf if Δ is infinite."""
         if self.privacy_cost in (0.0, math.inf):
             validate.probability(delta=delta)
             return self.privacy_cost
         return accounting.epsilon(self.privacy_cost, delta)
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
-        """Return a squared privacy cost that no person exceeds who takes part up to `times`, `separation` steps apart.
+        """Return bounds on the squared privacy cost of up to `times` participations, `separation` steps apart.
 
-        With the cost matrix C it is the largest ``Σ |C_st|`` over pairs of one person's steps: at least ``z' C z`` for
-        every z with entries between -1 and 1 in these, and reached where no ``C_st`` is negative. See
+        With the cost matrix C the upper bound is the largest ``Σ |C_st|`` over pairs of a person's steps: at least
+        ``z' C z`` for every z with entries between -1 and 1 in these steps, and equal if no ``C_st`` is negative. See
         `dualmech.neighbours.participation`.
 
-        With `at_least`, steps of one person may be farther apart. Where C is 0 at distances of `separation` and more,
-        as of a strategy with no more bands, the cost is the largest sum of entries on the diagonal, by dynamic
-        programming. Elsewhere each step of a person is charged with the most that it can have in common with the steps
-        before: an upper bound, exact for Toeplitz strategies whose coefficients decrease from step to step and are not
-        negative. `lower_bound` is the cost of one person who was found so.
-        Raises `InvalidInputError` or `InputTypeError` for numbers that are no integers of at least 1, a mechanism
-        whose matrix is too large to write out, or that releases something exactly, or with a singular covariance.
+        With `at_least`, `separation` is a minimum. If C is 0 at distances of at least `separation`, as for strategies
+        with few bands, the cost is the largest sum of diagonal entries, by dynamic programming. Otherwise each step is
+        charged with its largest possible products with earlier steps: an upper bound, exact for Toeplitz strategies
+        with non-negative, decreasing coefficients. `lower_bound` is then the cost of one person.
+        Raises `InvalidInputError` or `InputTypeError` for numbers that are not integers of at least 1, a mechanism that
+        is too large for a matrix, exact releases, and a singular covariance.
 
         Examples
         --------
@@ -159,16 +156,15 @@ class GaussianPrivacy(Displayed):
         >>> [round(bands.participation_cost(2, 2, at_least).squared_cost, 6) for at_least in (False, True)]
         [7.0, 9.0]
         """
-        most, apart = validate.size(times=times), validate.size(separation=separation)
+        max_times, distance = validate.size(times=times), validate.size(separation=separation)
         validate.boolean(at_least=at_least)
-        written = getattr(self, "dense", None)
-        if written is None:
-            raise InvalidInputError(f"a {type(self).__name__} has no cells that could stand for steps")
-        cost: ParticipationCost = written().participation_cost(most, apart, at_least)
+        if not hasattr(self, "dense"):
+            raise InvalidInputError(f"a {type(self).__name__} has no cells, so no steps")
+        cost: ParticipationCost = self.dense().participation_cost(max_times, distance, at_least)
         return cost
 
     def delta(self, epsilon: float) -> float:
-        """Return the least δ at which the mechanism is (ε, δ)-differentially private; 1 where Δ is infinite."""
+        """Return the least δ for which the mechanism is (ε, δ)-differentially private; 1 if Δ is infinite."""
         if self.privacy_cost in (0.0, math.inf):
             validate.nonnegative_number(epsilon=epsilon)
             return float(self.privacy_cost > 0)

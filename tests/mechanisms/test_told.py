@@ -19,7 +19,7 @@ from dualmech import fast
 from dualmech.accounting import normal_quantile
 from dualmech.geometry.blocks import BlockPoint, Blocks
 from dualmech.mechanisms import costs, noise
-from dualmech.mechanisms.costs import LEAST_TOLD
+from dualmech.mechanisms.costs import MAX_VARIANCE_ERROR
 from dualmech.mechanisms.stream import CHUNK, inverse_root
 from dualmech.validate import Array
 
@@ -118,10 +118,10 @@ def true_forms(covariance: Exact, rows: Array) -> list[Any]:
 def check_covariances(told: Array, true: Exact) -> None:
     """Each entry, relative to the two deviations."""
     for i, j in np.ndindex(told.shape):
-        assert abs(told[i, j] - true[i, j]) <= LEAST_TOLD * mpmath.sqrt(true[i, i] * true[j, j])
+        assert abs(told[i, j] - true[i, j]) <= MAX_VARIANCE_ERROR * mpmath.sqrt(true[i, i] * true[j, j])
 
 
-def check(told: Array, true: list[Any], off: float = LEAST_TOLD) -> None:
+def check(told: Array, true: list[Any], off: float = MAX_VARIANCE_ERROR) -> None:
     for mine, other in zip(np.ravel(told).tolist(), true, strict=True):
         assert abs(mpmath.mpf(mine) - other) <= mpmath.mpf(off) * other
 
