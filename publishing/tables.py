@@ -172,7 +172,7 @@ def _of_pairs(
     shared = np.array([1] * pairs.count, dtype=object)
     for axis, component in key:
         inner = _inner_products(mechanism.symmetries[axis], component, pairs.types[axis])
-        shared = shared * inner[pairs.chosen[axis]]
+        shared = shared * inner[pairs.pair_types[axis]]
     crossed = np.zeros(pairs.count, dtype=object)
     met = np.flatnonzero((one < len(cells)) & (two < len(cells)) & (shared != 0))
     crossed[met] = drawing.column_products(columns[:, one[met]], columns[:, two[met]])

@@ -354,7 +354,7 @@ def _read_array(path: FilePath, name: str, suffix: str) -> npt.NDArray[np.generi
         return _read_npy(path)
     matrix = _read_mtx(path)
     if matrix.shape[0] * matrix.shape[1] > MAX_DENSE_ENTRIES:
-        raise InvalidInputError(f"{name} of shape {matrix.shape} is too large to write out")
+        raise InvalidInputError(f"{name} of shape {matrix.shape} is too large for a dense matrix")
     return linalg.to_dense(matrix)
 
 

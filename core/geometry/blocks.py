@@ -239,9 +239,9 @@ class Blocks(TableGeometry[BlockPoint, Array, Array]):
     def of(cls, workload: UnionWorkload, most: float = math.inf, neighbours: Relation | None = None) -> Blocks:
         """Find the symmetry of a workload and split it; `of_marginals` is the quick way for marginal tables.
 
-        Raises `GeometryError` for too many orbits of cells or of queries, blocks too large to write out, or such as
-        may take more than `most` operations; the message says which attributes have no symmetry.
-        `InvalidInputError` for no query that is not all zero.
+        Raises `GeometryError` for too many orbits of cells or of queries, for blocks too large for a dense matrix, or
+        for more than `most` operations, with the attributes that have no symmetry. Raises `InvalidInputError` if all
+        queries are zero.
         """
         check_sums(workload, most)
         symmetries, looks = symmetries_of(workload)

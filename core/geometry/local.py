@@ -1,4 +1,4 @@
-"""The judge's arithmetic for local privacy: variances of a strategy, and what dual weights prove about all of them."""
+"""Local privacy: the variances of a strategy, and lower bounds on the variances of all strategies."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dualmech.validate import Array
 from dualmech.verified import UNIT, UPWARDS, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
-# Extremal patterns of local privacy, and the pricing oracle: which pattern breaks a dual constraint the most.
+# Extremal patterns of local privacy, and the pricing oracle: the pattern that violates a dual constraint the most.
 #
-# Rows of an ε-LDP strategy lie in the cone ``{v ≥ 0 : v_u ≤ e^ε v_u'}``, which the vectors ``v_S = 1 + c 1_S``
-# generate, ``c = e^ε - 1``, S a proper subset of the user types, not empty. A pattern is such a vector with sum 1,
-# ``p_S = v_S / (n + c |S|)``.
+# Rows of an ε-LDP strategy lie in the cone ``{v ≥ 0 : v_u ≤ e^ε v_u'}``. Its generators are the vectors
+# ``v_S = 1 + c 1_S`` with ``c = e^ε - 1``, for non-empty proper subsets S of the user types. A pattern is a generator
+# with sum 1, ``p_S = v_S / (n + c |S|)``.
 
 
 Sets = npt.NDArray[np.bool_]  # subsets of the user types, one per row (s, n)
 
-EXACT = 32  # user types up to which all 2^n patterns are priced
-BLOCK = 1 << 22  # patterns that are priced at a time
-FEWEST_REDUCED = 256  # queries, at least, that are reduced to a triangle at a time
+EXACT = 32  # maximum number n of user types for pricing all 2^n patterns
+PATTERNS_CHUNK = 1 << 22  # patterns that are priced together
+MIN_ROWS_CHUNK = 256  # minimum number of queries in one QR factorisation
 
 
 def gain(epsilon: float) -> float:
@@ -40,9 +40,9 @@ def gain(epsilon: float) -> float:
 
 
 def selected_size(size: int, epsilon: float) -> int:
-    """Return the number k of members of the sets that subset selection chooses among n user types.
+    """Return the set size k of subset selection among n user types.
 
-    It makes ``k (n - k) / (n + c k)²`` the largest, and with it the trace of G across the ones.
+    It maximises ``k (n - k) / (n + c k)²``, and so the trace of G orthogonal to the ones.
     """
     counts = np.arange(1, size)
     return int(counts[np.argmax(counts * (size - counts) / (size + gain(epsilon) * counts) ** 2)])
@@ -61,7 +61,7 @@ def rows(sets: Sets, epsilon: float) -> Array:
 
 
 def all_sets(size: int) -> Sets:
-    """Return every proper subset that is not empty, (2^n - 2, n); refused above 20 user types."""
+    """Return every non-empty proper subset, (2^n - 2, n); refused above 20 user types."""
     if validate.size(size=size) > 20:
         raise InvalidInputError(f"size must be at most 20 for all its subsets to be listed, got {size}")
     return _subsets(size)[1:-1]
@@ -71,18 +71,18 @@ def split_into_patterns(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
     """Split the rows of a strategy into patterns: weights w and sets S with ``row = Σ w_S p_S``.
 
     Each row is, up to a factor, ``1 + c t`` with t between 0 and 1, a mixture of the indicators of its upper level
-    sets: a chain of at most n + 1 patterns. Splitting never makes a strategy worse. (A constant is halved into a set
-    and its complement.)
+    sets: a chain of at most n + 1 patterns. Splitting never makes a strategy worse. A constant row becomes a
+    combination of the patterns of a set and its complement.
     """
     excess = gain(epsilon)
-    least = strategy.min(axis=1, keepdims=True)
-    levels = np.clip((strategy / least - 1) / excess, 0.0, 1.0)
+    minima = strategy.min(axis=1, keepdims=True)
+    levels = np.clip((strategy / minima - 1) / excess, 0.0, 1.0)
     weights, sets = [], []
-    for smallest, level in zip(least[:, 0], levels, strict=True):
-        steps = np.unique(np.append(level, [0.0, 1.0]))
-        for below, above in zip(steps[:-1], steps[1:], strict=True):
-            members = level >= above
-            weight = smallest * (above - below) * (len(level) + excess * members.sum())
+    for smallest, level in zip(minima[:, 0], levels, strict=True):
+        thresholds = np.unique(np.append(level, [0.0, 1.0]))
+        for lower, upper in zip(thresholds[:-1], thresholds[1:], strict=True):
+            members = level >= upper
+            weight = smallest * (upper - lower) * (len(level) + excess * members.sum())
             if 0 < members.sum() < len(level):
                 weights.append(weight)
                 sets.append(members)
@@ -98,7 +98,7 @@ def split_into_patterns(strategy: Array, epsilon: float) -> tuple[Array, Sets]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priced:
-    """A block of patterns with the values of a quadratic form on them."""
+    """A block of patterns with their values of a quadratic form."""
 
     values: Any  # (a, b) ``v_S' K v_S`` for S the union of a row's and a column's set
     left: Sets  # left, right: the rows' sets among the first user types, the columns' among the others
@@ -109,24 +109,24 @@ class Priced:
         """Number of user types in each set (a, b)."""
         return self.left.sum(axis=1)[:, None] + self.right.sum(axis=1)[None, :]
 
-    def sums(self, chosen: npt.NDArray[np.intp], weights: Array) -> Array:
+    def sums(self, positions: npt.NDArray[np.intp], weights: Array) -> Array:
         """Return the total weight (s,) of the user types in each set at flat positions of the block."""
-        first, second = np.unravel_index(chosen, self.values.shape)
+        first, second = np.unravel_index(positions, self.values.shape)
         half = self.left.shape[1]
         return np.asarray((self.left @ weights[:half])[first] + (self.right @ weights[half:])[second])
 
-    def sets(self, chosen: npt.NDArray[np.intp]) -> Sets:
+    def sets(self, positions: npt.NDArray[np.intp]) -> Sets:
         """Return the sets (s, n) at flat positions of the block."""
-        first, second = np.unravel_index(chosen, self.values.shape)
+        first, second = np.unravel_index(positions, self.values.shape)
         return np.hstack([self.left[first], self.right[second]])
 
 
 def forms(matrix: Array, epsilon: float, mirrored: bool = False, single: bool = False) -> Iterator[Priced]:
     """Yield ``v_S' K v_S`` for all 2^n sets S, the empty and the full one included, in blocks.
 
-    The user types are cut into two halves; a product of two matrices with ``2^(n/2)`` rows each does the rest. If
-    K is the same with the user types in reverse, `mirrored` leaves out most sets whose image is another one: those
-    with more members in the first half than in the second, for even n. `single` evaluates in single precision.
+    The form on all unions of subsets of the two halves is a product of two matrices with ``2^(n/2)`` rows each. If K
+    is invariant under reversal of the user types and n is even, `mirrored` skips the sets with more members in the
+    first half than in the second, whose mirror images remain. `single` evaluates in single precision.
     """
     size = len(matrix)
     half, excess = (size + 1) // 2, gain(epsilon)
@@ -136,13 +136,13 @@ def forms(matrix: Array, epsilon: float, mirrored: bool = False, single: bool = 
         np.einsum("su,uv,sv->s", vectors, block, vectors, optimize=True)
         for vectors, block in ((first, matrix[:half, :half]), (second, matrix[half:, half:]))
     ]
-    kind: type[np.floating[Any]] = np.float32 if single else np.float64
-    columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T.astype(kind)
+    dtype: type[np.floating[Any]] = np.float32 if single else np.float64
+    columns = np.hstack([second, np.ones((len(second), 1)), blocks[1][:, None]]).T.astype(dtype)
     mixed = 2 * first @ matrix[:half, half:]
-    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(kind)
-    step = max(BLOCK // columns.shape[1], 1)
-    halved = mirrored and size == 2 * half
-    starts = np.searchsorted(right.sum(axis=1), left.sum(axis=1)) if halved else np.zeros(len(left), dtype=np.intp)
+    lines = np.hstack([mixed, blocks[0][:, None], np.ones((len(first), 1))]).astype(dtype)
+    step = max(PATTERNS_CHUNK // columns.shape[1], 1)
+    skip = mirrored and size == 2 * half
+    starts = np.searchsorted(right.sum(axis=1), left.sum(axis=1)) if skip else np.zeros(len(left), dtype=np.intp)
     for start in range(0, len(lines), step):
         begin = starts[start]
         yield Priced(lines[start : start + step] @ columns[:, begin:], left[start : start + step], right[begin:])
@@ -153,10 +153,10 @@ def _by_size(sets: Sets) -> Sets:
 
 
 def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
-    """Return the largest ``v_S' K v_S`` over the sets of each size 0 … n, and an allowance for its rounding, absolute.
+    """Return the largest ``v_S' K v_S`` over the sets of each size 0 … n, and an absolute error bound.
 
-    If K differs from its image in reverse by rounding alone, the mean of both is priced, on half of the sets, and the
-    allowance covers the difference. Raises `InvalidInputError` for more than 32 user types.
+    If K differs from its mirror image by rounding errors alone, the mean of both is priced, on half of the sets, and
+    the error bound covers the difference. Raises `InvalidInputError` for more than 32 user types.
     """
     size = len(matrix)
     if size > EXACT:
@@ -172,36 +172,39 @@ def worst_by_size(matrix: Array, epsilon: float) -> tuple[Array, float]:
         starts = np.flatnonzero(np.diff(counts, prepend=-1))
         by_right = np.maximum.reduceat(block.values, starts, axis=1)
         for count, values in zip(block.left.sum(axis=1), by_right, strict=True):
-            reached = count + counts[starts]
-            worst[reached] = np.maximum(worst[reached], values)
+            sizes = count + counts[starts]
+            worst[sizes] = np.maximum(worst[sizes], values)
     return worst, largest * (4 * (size + 4) * EPS * total + mirrored * difference * UPWARDS)
 
 
 def _subsets(size: int) -> Sets:
-    """Return all subsets of `size` things (2^size, size), the empty one first and the full one last."""
+    """Return all subsets (2^size, size), the empty one first and the full one last."""
     return (np.arange(1 << size)[:, None] >> np.arange(size)) % 2 == 1
 
 
-# Multipliers that bound a quadratic form over all proper subsets, where these are too many to list.
+# Multipliers that bound a quadratic form over all proper subsets, for more user types than can be listed.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """Multipliers of what holds for the indicator s of every proper subset that is not empty."""
+    """Multipliers of valid inequalities for the indicator s of every non-empty proper subset.
 
-    squares: Array  # (n,) of ``s_u² = s_u``; of any sign. All others are taken for 0 where negative
+    All multipliers but `squares` are non-negative; negative values count as 0.
+    """
+
+    squares: Array  # (n,) of ``s_u² = s_u``, of any sign
     # both, one, neither: (n, n) of ``s_u s_v ≥ 0``, ``s_u (1 - s_v) ≥ 0`` and ``(1 - s_u)(1 - s_v) ≥ 0`` (McCormick)
     both: Array
     one: Array
     neither: Array
     sizes: Array  # (n - 2,) of ``(|s| - j)(|s| - j - 1) ≥ 0``, j = 1 … n - 2
-    # (4, n) of ``(|s| - 1) s_u``, ``(n - 1 - |s|) s_u``, ``(|s| - 1)(1 - s_u)`` and ``(n - 1 - |s|)(1 - s_u)``, all
-    # of them at least 0
+    # (4, n) of ``(|s| - 1) s_u``, ``(n - 1 - |s|) s_u``, ``(|s| - 1)(1 - s_u)`` and ``(n - 1 - |s|)(1 - s_u)``,
+    # all non-negative
     products: Array
 
     @classmethod
     def of(cls, size: int, squares: Array | None = None, **values: Array) -> Relaxation:
-        """Build multipliers, 0 where not given, and check their shapes.
+        """Build multipliers, 0 by default, and check their shapes.
 
         Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, NaN or infinity.
         """
@@ -213,9 +216,9 @@ class Relaxation:
         return cls(**parts).cut(size)
 
     def cut(self, size: int) -> Relaxation:
-        """Return multipliers for n user types, 0 where they are negative, whoever made them; some may not be finite.
+        """Return multipliers for n user types with negative values set to 0; infinite values and NaN are kept.
 
-        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, or that are no numbers.
+        Raises `InvalidInputError` or `InputTypeError` for multipliers of another shape, or not numbers.
         """
         parts = {}
         for name, shape in _shapes(size).items():
@@ -232,7 +235,7 @@ class Relaxation:
         return Relaxation(*(np.ldexp(getattr(self, part.name), exponent) for part in fields(self)))
 
     def matrix(self) -> Array:
-        """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every proper subset that is not empty."""
+        """Return A (n + 1, n + 1) with ``[1; s]' A [1; s] ≥ 0`` for every non-empty proper subset."""
         size = len(self.squares)
         matrix = np.zeros((size + 1, size + 1))
         linear = -self.squares + self.one.sum(axis=1) - 2 * _mean(self.neither).sum(axis=1)
@@ -257,27 +260,26 @@ class Relaxation:
     def excess(self, form: Array, epsilon: float, divisors: Array, hidden: Array | float = 0.0) -> float:
         """Return δ ≥ 0 with ``v_S' K v_S ≤ δ · divisors[|S|]`` for all S, by one eigenvalue.
 
-        ``v = T [1; s]`` with ``T = [1, c I]``. Where ``-T'KT - A`` has no eigenvalue below -η, the form is at most
-        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. Entries of K may be off by the entries of `hidden`. Negative
-        multipliers are taken for 0 here: nothing is proven by one.
+        ``v = T [1; s]`` with ``T = [1, c I]``. If ``-T'KT - A`` has no eigenvalue below -η, the form is at most
+        ``η (1 + |S|)``, since ``[1; s]' A [1; s] ≥ 0``. `hidden` has error bounds on the entries of K.
         """
-        size, kept = len(form), self.cut(len(form))
+        size, valid = len(form), self.cut(len(form))
         lift = np.hstack([np.ones((size, 1)), gain(epsilon) * np.eye(size)])
-        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite prove nothing
-            implied = kept.matrix()
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values and NaN give no bound
+            implied = valid.matrix()
             certified = -(lift.T @ form @ lift) - implied
         if not np.all(np.isfinite(certified)):
             return np.inf
         rounding = lift.T @ (hidden + 2 * sum_rounding(size + 1) * np.abs(form)) @ lift
-        off = spectral_norm(rounding + 2 * UNIT * (np.abs(certified) + np.abs(implied)))
-        least = linalg.extreme_eigenvalues((certified + certified.T) / 2, off + kept._rounding())[0]
+        error = spectral_norm(rounding + 2 * UNIT * (np.abs(certified) + np.abs(implied)))
+        min_eigenvalue = linalg.extreme_eigenvalues((certified + certified.T) / 2, error + valid._rounding())[0]
         counts = np.arange(size + 1)
-        return float((max(-least, 0.0) * (1 + counts) / divisors)[1:-1].max())
+        return float((max(-min_eigenvalue, 0.0) * (1 + counts) / divisors)[1:-1].max())
 
     def _rounding(self) -> float:
-        """Return what `matrix` may be off by, in the Frobenius norm: its sums have at most (n + 2)² terms.
+        """Return an error bound on `matrix` in the Frobenius norm, whose sums have at most (n + 2)² terms.
 
-        The factors are what the matrices of single multipliers do not exceed in that norm.
+        The factors are upper bounds on the Frobenius norms of the matrices of single multipliers.
         """
         size = len(self.squares)
         total = 2 * np.abs(self.squares).sum() + self.both.sum() + self.one.sum() + 2 * self.neither.sum()
@@ -286,7 +288,7 @@ class Relaxation:
 
 
 def _shapes(size: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a relaxation's multipliers, by name."""
+    """Return the shapes of the multipliers, by name."""
     pairs = dict.fromkeys(("both", "one", "neither"), (size, size))
     return {"squares": (size,), **pairs, "sizes": (max(size - 2, 0),), "products": (4, size)}
 
@@ -295,27 +297,27 @@ def _mean(matrix: Array) -> Array:
     return np.asarray((matrix + matrix.T) / 2)
 
 
-SMALLEST_EPSILON, LARGEST_EPSILON = 1e-6, 100.0
-"""What ε can be meant: above, a report is the truth in all but name; below, no double tells it from noise."""
+MIN_EPSILON, MAX_EPSILON = 1e-6, 100.0
+"""Above, a report is true almost surely; below, its probabilities are equal up to rounding errors."""
 
-CANCELLED = 0.1  # a variance below this share of the parts that it is a difference of is summed as it stands
+CANCELLATION_TOL = 0.1  # smallest ratio of a variance to its terms for which it is computed as a difference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and what rounding hides."""
+    """Each user type's second moment ``Σ_o Q_ou ‖V_o‖²`` and variance (n,), the violation, and error bounds."""
 
     moments: Array
     variances: Array
     violation: float
-    mending: float  # what moments rise by, relative, beyond the violation, where a strategy near by meets all limits
-    sums: float  # rounding of moments, relative, and of variances next to the largest moment
+    mending: float  # relative increase of moments for a nearby strategy without any violation
+    sums: float  # error bound on moments (relative) and on variances (relative to the largest moment)
 
 
 def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float, off: float = 0.0) -> Evaluation | None:
-    """Evaluate a strategy with the best reconstruction for a prior; the root may be `off`, in the Frobenius norm.
+    """Evaluate a strategy with the optimal reconstruction for a prior; `off` is the root's error in the Frobenius norm.
 
-    None where Q is not finite, has negative entries, or cannot answer the workload.
+    Returns None if Q is not finite, has negative entries, or does not answer the workload.
     """
     if not np.all(np.isfinite(strategy)) or np.any(strategy < 0):
         return None
@@ -326,69 +328,71 @@ def evaluate(root: Array, strategy: Array, prior: Array, epsilon: float, off: fl
     if best is None:
         return None
     moments = strategy.T @ np.einsum("ko,ko->o", best, best)
-    # Any V will do whose answers are mended where they are biased: V is taken as it came out.
-    missed, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
-    hides = rounding * (np.abs(best) @ strategy + np.abs(root))
-    least, largest = float(np.linalg.norm(missed)), float(np.linalg.norm(np.abs(missed) + hides)) + off
-    bias, most = (_mended_bias(norm, root.shape[1], float(prior @ moments), epsilon) for norm in (least, largest))
-    # Ratios above e^ε by the share v are mended by ignoring a share ``v / (1 - e^-ε)`` of all reports.
-    room = -np.expm1(-epsilon)
+    # Any V is valid with a correction of its bias, so the computed V needs no error bound.
+    biases, rounding = best @ strategy - root, sum_rounding(best.shape[1] + 1)
+    bias_errors = rounding * (np.abs(best) @ strategy + np.abs(root))
+    low, high = float(np.linalg.norm(biases)), float(np.linalg.norm(np.abs(biases) + bias_errors)) + off
+    bias, max_bias = (_bias_correction(norm, root.shape[1], float(prior @ moments), epsilon) for norm in (low, high))
+    # Ratios of up to (1 + v) e^ε meet the limit if a share ``v / (1 - e^-ε)`` of all reports is ignored.
+    ignored_ratio = -np.expm1(-epsilon)
     ratios = strategy.max(axis=1) / strategy.min(axis=1) * np.exp(-epsilon)
-    exceeded = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
-    # A ratio and a sum are known to a few units of rounding only; less is no violation.
-    hidden = 4 * EPS * (len(strategy) + 2)
-    excess = max(exceeded / room if exceeded > hidden else 0.0, bias if bias > 2 * hidden else 0.0)
-    mending = 2 * (exceeded + hidden) / room + most
-    # Lengths ``‖W_u‖²`` are off by ``2 off ‖R_u‖ + off²``; the longest is in the units of this.
+    violation = max(float(ratios.max()) - 1, 0.0) + 2 * float(np.abs(strategy.sum(axis=0) - 1).max())
+    # Violations below the rounding error of ratios and sums count as 0.
+    rounding_error = 4 * EPS * (len(strategy) + 2)
+    excess = max(
+        violation / ignored_ratio if violation > rounding_error else 0.0, bias if bias > 2 * rounding_error else 0.0
+    )
+    mending = 2 * (violation + rounding_error) / ignored_ratio + max_bias
+    # Lengths ``‖W_u‖²`` have errors of ``2 off ‖R_u‖ + off²``, relative to the longest.
     sums = 4 * (sum(best.shape) + 4) * EPS + 3 * off / float(np.linalg.norm(root, axis=0).max())
     return Evaluation(moments, user_variances(root, strategy, best), excess, mending, sums)
 
 
-def _mended_bias(missed: float, size: int, moment: float, epsilon: float) -> float:
-    """Return by what share second moments rise where a reconstruction is to miss nothing, given the norm it misses.
+def _bias_correction(bias: float, size: int, moment: float, epsilon: float) -> float:
+    """Return the relative increase of second moments by a correction of a bias with this Frobenius norm.
 
-    What it misses is answered from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
+    The bias is estimated from a share s of all reports by randomised response, whose reconstruction Q⁻¹ has no
     singular value above ``(n + c) / c``: moments are ``M / (1 - s) + M' / s``, at best ``(√M + √M')²``.
     """
     excess = gain(epsilon)
-    other = missed * (size + excess) / excess
-    return float(np.square(1 + other / np.sqrt(moment)) - 1) if moment > 0 else np.inf
+    correction = bias * (size + excess) / excess
+    return float(np.square(1 + correction / np.sqrt(moment)) - 1) if moment > 0 else np.inf
 
 
 def user_variances(root: Array, strategy: Array, reconstruction: Array) -> Array:
-    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``: as it stands where it is small, for there its parts would cancel."""
+    """Return ``T_u = Σ_o Q_ou ‖V_o - W_u‖²``, by expansion of the square if its terms do not cancel."""
     lengths, squares = (np.einsum("ku,ku->u", rows, rows) for rows in (reconstruction, root))
     crossed = np.einsum("ku,ku->u", reconstruction @ strategy, root)
     moments = lengths @ strategy
     variances = moments - 2 * crossed + squares * strategy.sum(axis=0)
-    for user in np.flatnonzero(~(variances > CANCELLED * (moments + squares))):
-        spread = reconstruction - root[:, user, None]
-        variances[user] = np.einsum("ko,ko->o", spread, spread) @ strategy[:, user]
+    for user in np.flatnonzero(~(variances > CANCELLATION_TOL * (moments + squares))):
+        differences = reconstruction - root[:, user, None]
+        variances[user] = np.einsum("ko,ko->o", differences, differences) @ strategy[:, user]
     return np.asarray(variances)
 
 
 def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Array | None:
     """Return V (k, m) of least expected variance under a prior with ``V Q = R``; None if Q cannot answer R.
 
-    ``V = R M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior). Directions that M
-    hardly sees are left out where R does not need them.
+    ``V = R M⁺ D^(-1/2)`` with ``D = diag(Q π)`` and ``M = D^(-1/2) Q`` (the paper's, for any prior). Singular
+    directions of M with tiny singular values are dropped if R is orthogonal to them.
     """
     scale = np.sqrt(strategy @ prior)
     scale = np.where(scale > 0, scale, np.sqrt(strategy.mean(axis=1)))
     orthonormal, triangle = scipy.linalg.qr(strategy / scale[:, None], mode="economic", check_finite=False)
     left, sizes, right = linalg.svd(triangle)
-    seen = root @ right.T
-    kept = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
-    if np.linalg.norm(seen[:, ~kept]) > FEASIBLE * np.linalg.norm(root):
+    coordinates = root @ right.T
+    positive = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
+    if np.linalg.norm(coordinates[:, ~positive]) > FEASIBLE * np.linalg.norm(root):
         return None
-    return np.asarray(seen[:, kept] / sizes[kept] @ left[:, kept].T @ orthonormal.T / scale)
+    return np.asarray(coordinates[:, positive] / sizes[positive] @ left[:, positive].T @ orthonormal.T / scale)
 
 
 def trace_bound(root: Array, epsilon: float, off: float = 0.0) -> float:
     """Return ``‖W 1‖² / n + ‖W Π‖_*² / τ``, below the L of every ε-LDP strategy, Π the projector off the ones.
 
-    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The paper's own bound is ``‖W‖_*² / e^ε``. The root may
-    be `off`, in the Frobenius norm.
+    ``τ = max_k k (n-k) c² / (n + k c)²`` bounds ``tr Π G Π``. The bound of the paper is ``‖W‖_*² / e^ε``. `off` is the
+    error of the root in the Frobenius norm.
     """
     size, excess = root.shape[1], gain(epsilon)
     means, sizes = root.mean(axis=1), np.abs(root).mean(axis=1)
@@ -402,20 +406,20 @@ def trace_bound(root: Array, epsilon: float, off: float = 0.0) -> float:
 
 
 def in_units(matrix: Array, costs: Array, relaxation: Relaxation | None) -> tuple[Array, Array, Relaxation | None]:
-    """Return Z over a power of 2 next to its largest entry, and costs and multipliers over its square.
+    """Return Z over a power of 2 close to its largest entry, and costs and multipliers over its square.
 
-    They prove the same, and no product that matters to the proof underflows.
+    The bound is the same, without underflow.
     """
     exponent = -int(np.frexp(np.abs(matrix).max())[1])
-    with np.errstate(over="ignore"):  # numbers that are not finite prove nothing
+    with np.errstate(over="ignore"):  # infinite values and NaN give no bound
         scaled = None if relaxation is None else relaxation.cut(len(costs)).times(2 * exponent)
         return np.ldexp(matrix, exponent), np.ldexp(costs, 2 * exponent), scaled
 
 
 def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation: Relaxation | None) -> float:
-    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite where it cannot be told.
+    """Return δ ≥ 0 with ``‖Z'p_S‖² ≤ (y'p_S + δ)(n π'p_S)`` for all S; infinite if no bound is found.
 
-    The largest entry of Z is meant to be near 1, as `in_units` returns it.
+    The largest entry of Z should be close to 1, as `in_units` returns it.
     """
     size = len(costs)
     mixed, sizes = np.outer(costs, share), np.abs(matrix)
@@ -424,7 +428,7 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
         return np.inf
     hidden = sum_rounding(matrix.shape[1] + 3) * (sizes @ sizes.T + np.abs(mixed + mixed.T))
     counts = gain(epsilon) * np.arange(size + 1) + size
-    # v'share is Σ_u share_u + c Σ_{u in S} share_u, and a set of k user types has no less than the k smallest shares.
+    # v'share is Σ_u share_u + c Σ_{u in S} share_u, at least the sum with the k = |S| smallest shares.
     smallest = np.concatenate([[0.0], np.cumsum(np.sort(share))])
     partner = (share.sum() + gain(epsilon) * smallest) * (1 - 4 * sum_rounding(size + 1))
     if relaxation is not None:
@@ -437,34 +441,34 @@ def excess(matrix: Array, costs: Array, share: Array, epsilon: float, relaxation
 
 
 def normalise_rows(strategy: Array) -> tuple[Array, Array]:
-    """Return the rows of a strategy with sum 1, and their sums; rows of zeros are left out."""
+    """Return the non-zero rows of a strategy scaled to sum 1, and their sums."""
     sums = strategy.sum(axis=1)
-    with np.errstate(invalid="ignore"):  # numbers that are not finite prove nothing
+    with np.errstate(invalid="ignore"):  # infinite values and NaN give no bound
         return strategy[sums > 0] / sums[sums > 0, None], sums[sums > 0]
 
 
 def repair(strategy: Array, epsilon: float) -> Array:
-    """Return a strategy close by that is ε-LDP: small entries raised to e^-ε of their row's largest, columns of sum 1.
+    """Return a nearby ε-LDP strategy: small entries raised to e^-ε of their row's largest, columns of sum 1.
 
-    What the columns' sums then lack goes to one further output, together with the share of all reports that keeps its
-    own ratio below e^ε.
+    One further output has the missing probability of each column, plus a share of all reports that keeps its ratio
+    below e^ε.
     """
-    kept = np.maximum(strategy[np.any(strategy > 0, axis=1)], 0.0)
-    kept = np.maximum(kept, kept.max(axis=1, keepdims=True) * np.exp(-epsilon) * (1 + 4 * EPS))
-    totals = kept.sum(axis=0)
-    kept, missing = kept / totals.max(), 1 - totals / totals.max()
-    largest = float(missing.max())
-    if largest <= 4 * EPS * len(kept):
-        return np.asarray(kept)
+    rows = np.maximum(strategy[np.any(strategy > 0, axis=1)], 0.0)
+    rows = np.maximum(rows, rows.max(axis=1, keepdims=True) * np.exp(-epsilon) * (1 + 4 * EPS))
+    totals = rows.sum(axis=0)
+    rows, deficits = rows / totals.max(), 1 - totals / totals.max()
+    largest = float(deficits.max())
+    if largest <= 4 * EPS * len(rows):
+        return np.asarray(rows)
     share = largest / (gain(epsilon) + largest) * (1 + 1e-12)
-    # Not as 1 less the rest: both parts may be tiny, and cancellation would spoil the ratio between them.
-    return np.vstack([(1 - share) * kept, share + (1 - share) * missing])
+    # Not 1 minus the sums of the others: both terms may be tiny, and cancellation would spoil their ratio.
+    return np.vstack([(1 - share) * rows, share + (1 - share) * deficits])
 
 
 def as_epsilon(epsilon: float) -> float:
     value = validate.positive_number(epsilon=epsilon)
-    if not SMALLEST_EPSILON <= value <= LARGEST_EPSILON:
-        raise InvalidInputError(f"epsilon must be from {SMALLEST_EPSILON:g} to {LARGEST_EPSILON:g}, got {value:g}")
+    if not MIN_EPSILON <= value <= MAX_EPSILON:
+        raise InvalidInputError(f"epsilon must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {value:g}")
     return value
 
 
@@ -475,78 +479,78 @@ def as_prior(prior: npt.ArrayLike | None, size: int) -> Array:
     value = validate.finite(1, prior=prior)
     if value.shape != (size,) or np.any(value < 0) or abs(value.sum() - 1) > FEASIBLE:
         raise InvalidInputError(
-            f"prior must hold {size} numbers, none negative, of sum 1, got {len(value)} of sum {value.sum():g}"
+            f"prior must hold {size} non-negative numbers of sum 1, got {len(value)} of sum {value.sum():g}"
         )
     return freeze(value / value.sum())
 
 
 def centred(root: Array) -> Array:
-    """Return ``R Π``, each query less its mean: the total is known, so no user's variance changes.
+    """Return ``R Π``, each query minus its mean: the total is known, so no user's variance changes.
 
-    A workload of totals alone is left as it is, since nothing of it would remain.
+    A workload of totals alone is returned unchanged, since ``R Π`` would be 0.
     """
-    centred = root - root.mean(axis=1, keepdims=True)
-    return centred if np.linalg.norm(centred) > 8 * root.size * EPS * np.linalg.norm(root) else root
+    difference = root - root.mean(axis=1, keepdims=True)
+    return difference if np.linalg.norm(difference) > 8 * root.size * EPS * np.linalg.norm(root) else root
 
 
 def root_of(workload: Workload, less_means: bool = False) -> tuple[Array, float]:
-    """Return R (k, n) with ``R'R = W'W``, and what it may be off by, in the Frobenius norm.
+    """Return R (k, n) with ``R'R = W'W``, and an error bound in the Frobenius norm.
 
-    It is the workload itself where that has no more queries than user types. With `less_means` each query is taken less
-    its mean: the total is known, so no user's variance changes, whatever constant is taken off. A workload of totals
-    alone is left as it is, since nothing of it would remain.
+    R is the workload itself if it has at most as many queries as user types. With `less_means` the mean of each query
+    is subtracted: the total is known, so no user's variance depends on a constant. A workload of totals alone is
+    unchanged, since R would be 0.
     """
     queries, size = workload.shape
-    step = max(4 * size, FEWEST_REDUCED)
-    less_means = less_means and any(_tells_apart(rows) for rows in _rows_of(workload, step))
+    step = max(4 * size, MIN_ROWS_CHUNK)
+    less_means = less_means and any(_distinguishes(rows) for rows in _rows_of(workload, step))
     parts = (_less_means(rows) if less_means else rows for rows in _rows_of(workload, step))
     root, times = np.vstack([_reduced(rows) for rows in parts]), int(queries > size)
     while len(root) > size:
         root = np.vstack([_reduced(root[start : start + step]) for start in range(0, len(root), step)])
         times += 1
     root, lost = _without_noise(root) if times else (root, 0.0)
-    # By Householder's method R is exact for rows whose columns are off by a small multiple of this, relative (Higham,
-    # Accuracy and Stability of Numerical Algorithms, theorem 19.4). A mean is left up to rounding, and taken off twice.
+    # R from Householder's method is exact for rows whose columns have relative errors of a small multiple of this
+    # (Higham, Accuracy and Stability of Numerical Algorithms, theorem 19.4). Means are subtracted twice.
     rounding = 8 * (times + 1) * min(step, queries) * size if times else 0.0
     rounding += 4 * (size + 2) ** 1.5 if less_means else 0.0
     return np.array(root), rounding * UNIT * float(np.linalg.norm(root)) + lost
 
 
 def _rows_of(workload: Workload, step: int) -> Iterator[Array]:
-    """Yield the rows of a workload, so many at a time, written out."""
+    """Yield the rows of a workload in dense chunks of `step` rows."""
     matrix = workload.matrix
     for start in range(0, workload.shape[0], step):
         rows = matrix[start : start + step]
         yield rows.toarray() if scipy.sparse.issparse(rows) else rows
 
 
-def _tells_apart(rows: Array) -> bool:
-    """Whether a query tells user types apart by more than the rounding of its entries."""
+def _distinguishes(rows: Array) -> bool:
+    """Whether a query distinguishes user types by more than the rounding errors of its entries."""
     return bool(np.any(np.ptp(rows, axis=1) > 8 * rows.shape[1] * EPS * np.abs(rows).max(axis=1)))
 
 
 def _less_means(rows: Array) -> Array:
-    """Return rows less their means, twice: a large mean is taken off up to rounding, and then what is left of it."""
+    """Subtract the mean of each row, twice: the second time, the rounding error of a large mean."""
     for _ in range(2):
         rows = rows - rows.mean(axis=1, keepdims=True)
     return rows
 
 
 def _reduced(rows: Array) -> Array:
-    """Return no more rows than columns, with the same inner products of columns."""
+    """Return at most as many rows as columns, with the same inner products of columns."""
     if len(rows) <= rows.shape[1]:
         return rows
     return np.asarray(scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]])
 
 
 def _without_noise(root: Array) -> tuple[Array, float]:
-    """Return a root without the rows that a lack of rank leaves, rounding only, and the norm of what is left out."""
+    """Return a root without rows of rounding errors, and the Frobenius norm of these rows."""
     size = root.shape[1]
     triangle, order = scipy.linalg.qr(root, mode="r", pivoting=True, check_finite=False)
     tails = np.sqrt(np.cumsum(np.square(triangle[::-1]).sum(axis=1))[::-1])
-    kept = int(np.count_nonzero(tails > size * EPS * tails[0]))
-    if kept >= len(root) - 1:  # queries less their means always lack one: no reason for another basis
+    rank = int(np.count_nonzero(tails > size * EPS * tails[0]))
+    if rank >= len(root) - 1:  # the rank of queries minus their means is at most n - 1: the basis stays
         return root, 0.0
-    rows = np.empty((kept, size))
-    rows[:, order] = triangle[:kept]
-    return rows, float(tails[kept]) * UPWARDS
+    rows = np.empty((rank, size))
+    rows[:, order] = triangle[:rank]
+    return rows, float(tails[rank]) * UPWARDS

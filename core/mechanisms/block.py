@@ -152,8 +152,8 @@ class BlockTables(BlockNoise):
     def recombine(self, measured: Tables, table: str | Iterable[str]) -> Array:
         """Return the unbiased estimate of a table from noisy parts, an axis per attribute.
 
-        Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large to write
-        out, parts that are missing or have another shape.
+        Raises `InvalidInputError` or `InputTypeError` for what `variance` refuses, a table too large for
+        memory, parts that are missing or have another shape.
 
         - `measured`: what `measure` returned;
         - `table`: as `variance` takes it.

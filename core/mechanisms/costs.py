@@ -193,8 +193,8 @@ def require_told(
     if not np.all(accepted):
         worst = int(np.argmin(accepted))
         raise InvalidInputError(
-            f"workload has variances that cannot be told from rounding, such as query {worst} has: the noise on "
-            "the rows that it combines is so much larger"
+            f"workload has a variance, of query {worst}, with a relative rounding error above {MAX_VARIANCE_ERROR:g}: "
+            "the noise on the rows that it combines is much larger"
         )
     return np.where(small | (unmoved & ~accurate), variances + errors, variances)
 

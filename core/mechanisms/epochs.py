@@ -73,7 +73,7 @@ class EpochsMechanism(NoiseByStep):
         # The rows as they are: independent ones that stand for them are rounded.
         costs = None if noise._singular else phase_costs(noise._covariance, noise.query_matrix, phases, self.neighbours)
         if costs is None or not np.all(np.isfinite(costs[1])):
-            raise InvalidInputError("steps must have noise whose covariance is proven to be positive definite")
+            raise InvalidInputError("steps must have noise whose covariance is verified to be positive definite")
         # Another origin is a mechanism of running sums, of which `noise` is the matrix.
         return costs[1] if origin is noise else np.asarray(costs[1] / (1 - origin._matrix_error()) * UPWARDS)
 

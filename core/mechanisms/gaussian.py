@@ -1,4 +1,4 @@
-"""Linear Gaussian mechanisms, noise of a known covariance on a few linear queries: which is answerable from which."""
+"""Linear Gaussian mechanisms: noise of a known covariance on linear queries, and answerability between them."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from dualmech.verified import UPWARDS, gram_defect, spectral_norm, sum_rounding
 from dualmech.workloads.base import Workload
 
 TOLERANCE = 1e-8
-"""Share of another mechanism's cost by which a cost may exceed it and still count as rounding."""
+"""Relative excess over another mechanism's cost that counts as a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answerability:
-    """Whether one mechanism b can be answered from another a, and why; true or false in a condition.
+    """Whether one mechanism b is answerable from another a, with a witness; true or false in a condition.
 
     Attributes
     ----------
     answerable : bool
         Whether ``C_b ⪯ (1 + tol) C_a``.
     excess : float
-        The least e ≥ 0 with ``C_b ⪯ (1 + e) C_a``; infinite where b sees what a does not.
+        The least e ≥ 0 with ``C_b ⪯ (1 + e) C_a``; infinite if b has a query outside the row space of a.
     transform : (m_b, m_a) array or None
-        A of Lemma 3.2: b has the distribution of ``A a(x) + C N(0, I)``. None where it is not answerable.
+        A of Lemma 3.2: b has the distribution of ``A a(x) + C N(0, I)``. None if b is not answerable.
     noise : (m_b, m_b) array or None
         C of Lemma 3.2, symmetric.
     direction : (d,) array or None
         A difference x of data sets that costs more under b than under a, ``x'C_b x > x'C_a x``, largest entry 1;
-        None where b is answerable.
+        None if b is answerable.
     attributes : tuple of str or None
         Of mechanisms on blocks, in the place of matrices, the attributes of the worst block.
     """
@@ -79,22 +79,22 @@ class Equivalence:
         return bool(self.forward) and bool(self.backward)
 
 
-def answerable(wanted: NoisyQueries, other: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
-    """Say whether `wanted` can be answered from `other`; see `LinearGaussianMechanism.is_answerable_from`."""
+def answerable(target: NoisyQueries, other: NoisyQueries, tol: float = TOLERANCE) -> Answerability:
+    """Return whether `wanted` is answerable from `other`; see `LinearGaussianMechanism.is_answerable_from`."""
     tol, other = validate.positive_number(tol=tol), as_matrix(other)
-    check_comparable((wanted, other), ("the mechanism", "other"))
-    above, below = other.standard_form, wanted.standard_form
-    hidden = _unanswerable_part(below.queries, above.queries, min(tol, linalg.SPAN_TOLERANCE))
-    if hidden is not None:
-        return Answerability(False, np.inf, direction=_largest_one(hidden))
-    shares = coordinates(below.queries, above.queries)
+    check_comparable((target, other), ("the mechanism", "other"))
+    other_form, target_form = other.standard_form, target.standard_form
+    outside = _unanswerable_part(target_form.queries, other_form.queries, min(tol, linalg.SPAN_TOLERANCE))
+    if outside is not None:
+        return Answerability(False, np.inf, direction=_largest_one(outside))
+    shares = coordinates(target_form.queries, other_form.queries)
     _, sizes, right = linalg.svd(shares) if shares.size else (None, np.zeros(0), None)
     excess = max(float(sizes[0] - 1) * float(sizes[0] + 1), 0.0) if sizes.size else 0.0
     if excess > tol and right is not None:
-        direction = np.linalg.lstsq(above.queries, right[0], rcond=None)[0]
+        direction = np.linalg.lstsq(other_form.queries, right[0], rcond=None)[0]
         return Answerability(False, excess, direction=_largest_one(direction))
-    known = below.lift @ shares
-    return Answerability(True, excess, known @ above.estimate, _root(wanted.covariance() - known @ known.T))
+    lifted = target_form.lift @ shares
+    return Answerability(True, excess, lifted @ other_form.estimate, _root(target.covariance() - lifted @ lifted.T))
 
 
 def coordinates(queries: Array, rows: Array) -> Array:
@@ -102,21 +102,21 @@ def coordinates(queries: Array, rows: Array) -> Array:
     if not len(rows) or not len(queries):
         return np.zeros((len(queries), len(rows)))
     units, orthonormal, triangle = linalg.row_factors(rows)
-    solved = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (queries * units).T, check_finite=False)
-    return np.ascontiguousarray(solved.T)
+    transposed = scipy.linalg.solve_triangular(triangle, orthonormal.T @ (queries * units).T, check_finite=False)
+    return np.ascontiguousarray(transposed.T)
 
 
 def without_tiny_entries(rows: Array) -> Array:
-    """Return rows without entries far below their last digit: what rounding leaves of zeros."""
+    """Return rows with entries below ε² times the largest one set to 0: rounding errors of zeros."""
     largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
     return np.where(np.abs(rows) < linalg.EPS**2 * largest, 0.0, rows)
 
 
 def coordinate_rounding(shares: Array, rows: Array, queries: Array) -> float:
-    """Return what ``T T'`` is proven to be off by at most, relative to its norm, T being `coordinates` on rows S.
+    """Return a relative error bound on ``T T'``, for T the `coordinates` on rows S.
 
-    With ``D = T S - B`` T is off by ``D S⁺``, and ``S⁺ = K⁺ X'`` for ``K = X' S`` with any X that makes the rows of K
-    independent: X is the inverse of a triangle of S, so that they are nearly orthonormal.
+    With ``D = T S - B`` the error of T is ``D S⁺``, and ``S⁺ = K⁺ X'`` for ``K = X' S`` with any X that makes the rows
+    of K independent: X is the inverse of a triangle of S, so that they are nearly orthonormal.
     """
     if not shares.size:
         return 0.0
@@ -124,16 +124,16 @@ def coordinate_rounding(shares: Array, rows: Array, queries: Array) -> float:
     if not np.all(np.diagonal(triangle)):
         return np.inf
     inverse = scipy.linalg.solve_triangular(triangle, np.eye(len(rows)), check_finite=False)
-    steep, long, entries = np.abs(inverse), np.abs(rows), np.abs(shares)
-    defect, error = gram_defect(inverse.T @ rows)
-    spread = spectral_norm(np.abs(defect)) + len(rows) * error
-    moved = spectral_norm(sum_rounding(len(rows)) * (steep.T @ long))
-    if not spread < 1 or moved >= np.sqrt(1 - spread):
+    inverse_entries, row_entries, entries = np.abs(inverse), np.abs(rows), np.abs(shares)
+    defect, gram_error = gram_defect(inverse.T @ rows)
+    defect_norm = spectral_norm(np.abs(defect)) + len(rows) * gram_error
+    error_norm = spectral_norm(sum_rounding(len(rows)) * (inverse_entries.T @ row_entries))
+    if not defect_norm < 1 or error_norm >= np.sqrt(1 - defect_norm):
         return np.inf
-    left = np.abs(shares @ rows - queries) + sum_rounding(len(rows) + 1) * (entries @ long + np.abs(queries))
-    off = float(np.linalg.norm(left)) * spectral_norm(steep) / (np.sqrt(1 - spread) - moved)
-    size = float(np.linalg.norm(entries))
-    total = (2 * spectral_norm(entries) + off) * off + sum_rounding(len(rows)) * spectral_norm(entries) * size
+    residual = np.abs(shares @ rows - queries) + sum_rounding(len(rows) + 1) * (entries @ row_entries + np.abs(queries))
+    error = float(np.linalg.norm(residual)) * spectral_norm(inverse_entries) / (np.sqrt(1 - defect_norm) - error_norm)
+    norm = float(np.linalg.norm(entries))
+    total = (2 * spectral_norm(entries) + error) * error + sum_rounding(len(rows)) * spectral_norm(entries) * norm
     return float(total * UPWARDS / np.linalg.norm(shares @ shares.T)) + 4 * linalg.EPS
 
 
@@ -165,14 +165,14 @@ def same_neighbours(first: NoisyQueries, second: NoisyQueries) -> bool:
 
 
 def _unanswerable_part(queries: Array, rows: Array, tol: float) -> Array | None:
-    """Return the largest part of a query outside the span of the rows; None where all lie inside, up to a share."""
+    """Return the largest component of a query outside the span of the rows, or None if all are within the tolerance."""
     if not len(queries):
         return None
     basis = linalg.row_space(rows) if len(rows) else rows
-    outside = queries - (queries @ basis.T) @ basis
-    shares = np.linalg.norm(outside, axis=1) / np.linalg.norm(queries, axis=1)
+    components = queries - (queries @ basis.T) @ basis
+    shares = np.linalg.norm(components, axis=1) / np.linalg.norm(queries, axis=1)
     worst = int(np.argmax(shares))
-    return outside[worst] if shares[worst] > tol else None
+    return components[worst] if shares[worst] > tol else None
 
 
 def _largest_one(direction: Array) -> Array:
@@ -180,22 +180,22 @@ def _largest_one(direction: Array) -> Array:
 
 
 def _root(matrix: Array) -> Array:
-    """Return the symmetric root of a matrix that is positive semidefinite but for rounding."""
+    """Return the symmetric root of a matrix that is positive semidefinite up to rounding errors."""
     if not matrix.size:
         return matrix
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-LARGEST_FORMS = 4096  # differences that are judged together
+FORMS_CHUNK = 4096  # differences of data sets whose costs are computed together
 
-MAX_WRITTEN = 2**24  # largest number of entries of a query matrix that is written out
+MAX_DENSE_ENTRIES = 2**24  # maximum number of entries of a materialised query matrix
 
 
 class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
-    """The mechanism ``x ↦ B x + N(0, Σ)``, with everything that follows from its two matrices.
+    """The mechanism ``x ↦ B x + N(0, Σ)``.
 
-    Its privacy is decided by the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
+    Its privacy depends on the cost matrix ``C = B' Σ⁻¹ B`` alone: neighbours that differ by u cost
     ``u' C u``, the largest of these is the squared privacy cost Δ², and the mechanism is Δ-GDP and
     Δ²/2-zCDP. Any workload ``W = L B`` in its row space is answered by ``L (B x + noise)``, without bias.
     Raises `InvalidInputError` or `InputTypeError` for shapes that do not fit, a row of zeros, an asymmetric or
@@ -205,11 +205,10 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     Parameters
     ----------
     query_matrix : (k, d) array
-        B. Its rows may depend on one another, as the total does on the cells: the answers then contradict each
-        other a little, and workloads are answered from their least-squares combination. With no rows at all,
-        ``np.zeros((0, d))``, it is the mechanism that releases nothing.
+        B. Its rows may depend on one another, as the total does on the cells: workloads are then answered by
+        generalised least squares. Without rows, ``np.zeros((0, d))``, the mechanism has no queries and no cost.
     covariance : (k, k) array
-        Σ ⪰ 0, symmetric. Where it is singular, directions are released exactly.
+        Σ ⪰ 0, symmetric. If it is singular, some queries are released exactly.
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
         Differences of neighbouring data sets up to sign; by default one record added or removed.
 
@@ -234,12 +233,12 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     def point_on(self, geometry: object) -> Array:
         """Return the covariance of the estimates of a dense geometry's basis.
 
-        Raises `InvalidInputError` for another geometry; queries that the mechanism does not answer.
+        Raises `InvalidInputError` for another geometry, or a basis outside the row space.
         """
         matrix = getattr(geometry, "matrix", geometry)
         if not isinstance(matrix, Dense):
             raise InvalidInputError(
-                "a mechanism on rows answers problems on geometry 'dense' or 'stream', "
+                "a mechanism on rows has estimates for geometry 'dense' or 'stream' alone, "
                 f"got {getattr(geometry, 'name', geometry)!r}"
             )
         return self.covariance(Workload(matrix.basis))
@@ -247,11 +246,11 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     def causal_strategy(self) -> Array:
         """Return the strategy A (d, d), lower triangular with a positive diagonal, whose cost matrix is this one.
 
-        ``A'A = C``, so unit noise z on A x is this mechanism. Row t of A x sees the cells up to t alone; and if
-        ``W = L A`` is lower triangular, as prefixes are, so is L, and answer t needs the noise ``z_1 … z_t``
-        alone: cells may arrive one by one, with the noise drawn as they come.
-        Raises `InvalidInputError` for fewer independent queries than cells, or queries released exactly: C
-        has no such factor.
+        ``A'A = C``, so unit noise z on A x is an equivalent mechanism. Row t of A x depends on the cells up to t alone.
+        If ``W = L A`` is lower triangular, as prefixes are, so is L, and answer t depends on the noise ``z_1 … z_t``
+        alone: cells may arrive one by one, and the noise is sampled as they arrive.
+        Raises `InvalidInputError` for fewer independent queries than cells, or queries released exactly: C then has
+        no such factor.
 
         Examples
         --------
@@ -273,69 +272,73 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         return np.ascontiguousarray(factor * np.sign(np.diagonal(factor))[:, None] + 0.0)
 
     def recurrence(self) -> EarlierRows:
-        """Return how rows of noise follow from all earlier ones, by `causal_strategy`."""
+        """Return the recurrence of noise rows from all earlier rows, by `causal_strategy`."""
         return EarlierRows.of_matrix(self.causal_strategy())
 
     def participation_cost(self, times: int, separation: int, at_least: bool = False) -> ParticipationCost:
         if self._origin is not None:
             origin, factor = self._origin
-            known: ParticipationCost = origin.participation_cost(times, separation, at_least)
+            cost: ParticipationCost = origin.participation_cost(times, separation, at_least)
             if factor == 1:
-                return known
+                return cost
             share = 4 * linalg.EPS
-            return cost_between(known.squared_cost / factor * (1 + share), known.lower_bound / factor * (1 - share))
+            return cost_between(cost.squared_cost / factor * (1 + share), cost.lower_bound / factor * (1 - share))
         return self._own_participation_cost(times, separation, at_least)
 
     def _own_participation_cost(self, times: int, separation: int, at_least: bool) -> ParticipationCost:
-        """Return what `participation_cost` is by the two matrices alone."""
-        most, apart = validate.size(times=times), validate.size(separation=separation)
-        free = validate.boolean(at_least=at_least)
+        """Return `participation_cost` of query matrix and covariance alone, not of the original mechanism."""
+        times, separation = validate.size(times=times), validate.size(separation=separation)
+        at_least = validate.boolean(at_least=at_least)
         if self.releases_exactly:
             raise InvalidInputError(
                 "participation_cost is not finite: the covariance is singular, some queries are released exactly"
             )
         if self._singular:
-            raise InvalidInputError("participation_cost needs noise whose covariance is proven to be positive definite")
+            raise InvalidInputError("participation_cost needs a covariance that is verified to be positive definite")
         if not len(self.query_matrix):
             return ParticipationCost(0.0, True, 0.0)
-        if free:
-            return self._cost_apart(most, apart)
+        if at_least:
+            return self._cost_apart(times, separation)
         cells = self.query_matrix.shape[1]
-        most = min(most, -(-cells // apart))
-        together = sign_patterns(cells, most, apart, np.ones((1, most)))
-        pairs = sp.coo_array(sp.triu(together @ together.T, k=1))
+        times = min(times, -(-cells // separation))
+        patterns = sign_patterns(cells, times, separation, np.ones((1, times)))
+        pairs = sp.coo_array(sp.triu(patterns @ patterns.T, k=1))
         first, second = (sp.eye_array(cells, format="csc")[:, coord] for coord in pairs.coords)
-        costs, off = self._judged_forms(sp.eye_array(cells, format="csc"))
-        # With moves u and v of two steps, 4 u'Σ⁻¹v is the cost of their sum less the cost of their difference.
-        (plus, more), (minus, less) = self._judged_forms(first + second), self._judged_forms(first - second)
-        sizes = sp.coo_array(((np.abs(plus - minus) + more + less) / 2, pairs.coords), shape=pairs.shape)
-        largest = together.multiply((sizes + sp.diags_array(costs + off)) @ together).sum(axis=0)
-        # All of one sign, or the mean over all signs.
-        alike = bool(np.all(plus - minus >= -(more + less)))
-        shared = sp.coo_array((alike * (plus - minus - more - less) / 2, pairs.coords), shape=pairs.shape)
-        least = together.multiply((shared + sp.diags_array(costs - off)) @ together).sum(axis=0).max()
-        return cost_between(float(largest.max()) * UPWARDS, max(float(least) * (2 - UPWARDS), 0.0))
+        costs, errors = self._form_costs(sp.eye_array(cells, format="csc"))
+        # For sensitivity vectors u, v of two steps, 4 u'Σ⁻¹v is the cost of u + v minus the cost of u - v.
+        (plus, plus_errors), (minus, minus_errors) = self._form_costs(first + second), self._form_costs(first - second)
+        products, product_errors = (plus - minus) / 2, (plus_errors + minus_errors) / 2
 
-    def _cost_apart(self, times: int, apart: int) -> ParticipationCost:
-        """Return what a person costs whose parts are at least so far apart."""
-        every = np.arange(self.query_matrix.shape[1])[None, :]
-        judged = linalg.inverse_blocks(self._covariance, self.query_matrix, every)
-        assert judged is not None
-        return cost_between(*largest_sums(judged[1][0], judged[2][0], times, apart))
+        def largest(diagonal: Array, products: Array) -> float:
+            forms = sp.coo_array((products, pairs.coords), shape=pairs.shape) + sp.diags_array(diagonal)
+            return float(patterns.multiply(forms @ patterns).sum(axis=0).max())
 
-    def _judged_forms(self, differences: Matrix) -> tuple[Array, Array]:
-        """Return what differences of data sets (d, s) cost, and what that may be off by, a few at a time."""
+        upper = largest(costs + errors, np.abs(products) + product_errors)
+        # The cost of participations of one sign, or the mean cost over all signs.
+        one_sign = bool(np.all(products >= -product_errors))
+        lower = largest(costs - errors, one_sign * (products - product_errors))
+        return cost_between(upper * UPWARDS, max(lower * (2 - UPWARDS), 0.0))
+
+    def _cost_apart(self, times: int, separation: int) -> ParticipationCost:
+        """Return the cost of a person whose participations are at least `separation` steps apart."""
+        cells = np.arange(self.query_matrix.shape[1])[None, :]
+        costs = linalg.inverse_blocks(self._covariance, self.query_matrix, cells)
+        assert costs is not None
+        return cost_between(*largest_sums(costs[1][0], costs[2][0], times, separation))
+
+    def _form_costs(self, differences: Matrix) -> tuple[Array, Array]:
+        """Return the costs of differences of data sets (d, s), and absolute error bounds, in chunks."""
         parts = []
-        for start in range(0, differences.shape[1], LARGEST_FORMS):
-            some = differences[:, start : start + LARGEST_FORMS]
-            judged = linalg.inverse_forms(self._covariance, *moves_between(self.query_matrix, some))
-            assert judged is not None
-            parts.append(judged[1:])
-        forms, off = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
-        return forms, off
+        for start in range(0, differences.shape[1], FORMS_CHUNK):
+            chunk = differences[:, start : start + FORMS_CHUNK]
+            costs = linalg.inverse_forms(self._covariance, *moves_between(self.query_matrix, chunk))
+            assert costs is not None
+            parts.append(costs[1:])
+        forms, errors = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (np.zeros(0),) * 2
+        return forms, errors
 
     def rebase(self, query_matrix: npt.ArrayLike) -> LinearGaussianMechanism:
-        """Return the same mechanism stated on other rows with the same span (Theorem 2)."""
+        """Return the equivalent mechanism on other rows with the same span (Theorem 2)."""
         other, cells = validate.finite(2, query_matrix=query_matrix), self.query_matrix.shape[1]
         validate.moderate(query_matrix=other)
         if other.shape != (self.rank, cells) or linalg.rank(other) < len(other):
@@ -347,29 +350,29 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
     def standardize(self) -> LinearGaussianMechanism:
         """Return the equivalent mechanism with unit noise on independent rows (CMN, algorithm 2).
 
-        The paper's takes the eigenvectors of the cost matrix; any rows S with ``S'S = C`` will do, and those that
-        a factor of Σ gives keep the digits that forming C would lose.
-        Its profile is nowhere below this one: where rounding left less, all rows are longer.
-        Raises `InvalidInputError` where something is released exactly, at a cost that is not finite.
+        The paper takes eigenvectors of the cost matrix C. Any rows S with ``S'S = C`` are equivalent; rows from a
+        factor of Σ avoid the rounding errors of forming C.
+        The profile is at least this mechanism's: if rounding lowered it, all rows are scaled up.
+        Raises `InvalidInputError` if a query is released exactly, at infinite cost.
         """
         rows = without_tiny_entries(self.standard_form.queries)
         unit = LinearGaussianMechanism(rows, np.eye(len(rows)), self.neighbours)
-        stated, reached = self.profile if self._is_plain else self._own_profile(), unit.profile
-        # What moves rows by their rounding alone is stated, but decides nothing.
-        decides = np.isfinite(stated) & (stated > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
-        short = decides & (reached < stated)
+        profile, unit_profile = self.profile if self._is_plain else self._own_profile(), unit.profile
+        # Costs below the rounding error of the rows do not determine the factor.
+        decides = np.isfinite(profile) & (profile > linalg.EPS * np.sum(rows**2, axis=0).max(initial=0.0))
+        too_low = decides & (unit_profile < profile)
         with np.errstate(divide="ignore"):
-            factor = float(np.max(stated[short] / reached[short], initial=1.0))
+            factor = float(np.max(profile[too_low] / unit_profile[too_low], initial=1.0))
         if not np.isfinite(factor):
             raise InvalidInputError("cost_matrix is not finite, or the standard form loses a part of it to rounding")
         if factor > 1:
-            # Profiles are upper bounds: with longer rows less rounding may be added.
+            # Profiles are upper bounds, and the error bound of the longer rows may be smaller.
             longer = rows * np.sqrt(factor * (1 + 8 * (len(rows) + 1) * linalg.EPS))
             unit = LinearGaussianMechanism(longer, np.eye(len(rows)), self.neighbours)
         return unit._standing_for(self)
 
     def stack(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
-        """Return the mechanism that runs this one and others, each with noise of its own, their rows stacked.
+        """Return the mechanism of the rows of this one and others, stacked, with independent noise.
 
         Raises `InvalidInputError` or `InputTypeError` for mechanisms on other cells or with other neighbours.
 
@@ -386,55 +389,54 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         parts = [mechanism._original() for mechanism in mechanisms]
         queries = np.vstack([rows for rows, *_ in parts])
         noise = scipy.linalg.block_diag(*(covariance for _, covariance, *_ in parts if len(covariance)))
-        together = LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
+        stacked = LinearGaussianMechanism(queries, noise[: len(queries)], self.neighbours)
         if all(mechanism._is_plain for mechanism in mechanisms):
-            return together
+            return stacked
         shares = np.max([part[2:] for part in parts], axis=0).tolist()
-        return together._rounded_from(partial(_added_profiles, mechanisms), *shares)
+        return stacked._rounded_from(partial(_added_profiles, mechanisms), *shares)
 
     def compose(self, *others: LinearGaussianMechanism) -> LinearGaussianMechanism:
-        """Return what this mechanism and others reveal together, on independent rows with unit noise.
+        """Return the composition of this mechanism and others, on independent rows with unit noise.
 
-        It is equivalent to their `stack`; cost matrices add, and so do profiles. What one of them releases exactly, is
-        released exactly: the noise is then not unit noise, and the rows are those of `stack` where rounding would hide
-        that something is.
-        Raises `InvalidInputError` or `InputTypeError` for what `stack` refuses; mechanisms that together
-        release everything exactly.
+        It is equivalent to their `stack`; cost matrices add, and so do profiles. A query that one of them releases
+        exactly is released exactly: the noise is then not unit noise. If rounding on independent rows would lose an
+        infinite cost, the result is `stack` itself.
+        Raises `InvalidInputError` or `InputTypeError` as `stack` does, and for mechanisms that together release
+        every query exactly.
         """
-        both = self.stack(*others)
-        if not both.releases_exactly:
-            return both.standardize()
-        reduced = LinearGaussianMechanism(both.independent_rows, both._independent_noise, self.neighbours)
-        hidden = np.isinf(both.profile) & np.isfinite(reduced.profile)
-        return both if np.any(hidden) else reduced._standing_for(both)
+        stacked = self.stack(*others)
+        if not stacked.releases_exactly:
+            return stacked.standardize()
+        reduced = LinearGaussianMechanism(stacked.independent_rows, stacked._independent_noise, self.neighbours)
+        lost = np.isinf(stacked.profile) & np.isfinite(reduced.profile)
+        return stacked if np.any(lost) else reduced._standing_for(stacked)
 
     def scaled(self, factor: float) -> LinearGaussianMechanism:
-        """Return the mechanism with all variances times a factor > 0: its cost is divided by that."""
+        """Return the mechanism with all variances times a factor > 0, and all costs divided by it."""
         times = validate.positive_number(factor=factor)
-        made = LinearGaussianMechanism(self.query_matrix, self._covariance * times, self.neighbours)
-        return made._standing_for(self, times)
+        scaled = LinearGaussianMechanism(self.query_matrix, self._covariance * times, self.neighbours)
+        return scaled._standing_for(self, times)
 
     def dense(self) -> LinearGaussianMechanism:
-        """Return this mechanism: it is written out."""
+        """Return this mechanism, which is dense."""
         return self
 
     def is_answerable_from(self, other: LinearGaussianMechanism, tol: float = TOLERANCE) -> Answerability:
-        """Say whether this mechanism is a linear function of the other's answers, plus noise.
+        """Return whether this mechanism is a linear function of the other's answers, plus noise.
 
-        It is so if and only if ``C ⪯ C_other`` (CMN, theorem 3.5): whatever is learned here, is learned there.
-        Raises `InvalidInputError` or `InputTypeError` for no mechanism, other cells or neighbours, exact
-        answers, a tolerance that is not positive.
-        Returns `Answerability`: true in a condition where it is answerable; it holds the matrices of lemma 3.2, or a
-        direction that proves the contrary.
+        It is, if and only if ``C ⪯ C_other`` (CMN, theorem 3.5).
+        Raises `InvalidInputError` or `InputTypeError` for anything but a mechanism, other cells or neighbours, exact
+        answers, or a tolerance that is not positive.
+        Returns `Answerability`, true in a condition if answerable, with the matrices of lemma 3.2; otherwise with a
+        direction of higher cost.
 
         Parameters
         ----------
         other : LinearGaussianMechanism
             On the same cells, with the same neighbours.
         tol : float
-            Share of the other's cost that an excess may have, in whatever direction, to count as rounding. A query
-            counts as one that the other answers where at most this share of it, and at most 1e-9, lies outside the
-            span of the other's rows.
+            Relative excess over the other's cost, in any direction, that counts as a rounding error. A query is in the
+            other's row space if its component outside has a relative norm of at most `tol` and 1e-9.
 
         Examples
         --------
@@ -449,22 +451,22 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
         return answerable(self, other, tol)
 
     def is_equivalent_to(self, other: LinearGaussianMechanism, tol: float = TOLERANCE) -> Equivalence:
-        """Say whether both mechanisms reveal the same, ``C = C_other`` (CMN, definition 3.6).
+        """Return whether both mechanisms are equivalent, ``C = C_other`` (CMN, definition 3.6).
 
-        Parameters, errors and tolerance as for `is_answerable_from`; the result holds its witness for either
-        direction and is true in a condition where both are answerable.
+        Parameters, errors and tolerance as for `is_answerable_from`; the result has a witness for either
+        direction, and is true in a condition if each is answerable from the other.
         """
         return Equivalence(self.is_answerable_from(other, tol), other.is_answerable_from(self, tol))
 
     def file_parts(self) -> dict[str, object]:
-        """Return the fields to store, by name.
+        """Return the fields of a file, by name.
 
-        Raises `InvalidInputError` for matrices that cost less, by rounding, than the mechanism that they stand for.
+        Raises `InvalidInputError` if rounding lowered the costs below those of the original mechanism.
         """
         if not self._is_plain and np.any(self._own_profile() < self._least_stated() * (1 - MET)):
             raise InvalidInputError(
-                "a file holds query_matrix and covariance, which cost less here than the mechanism that they were made "
-                "from, by rounding: save that one"
+                "a file holds query_matrix and covariance, and rounding lowered their cost below that of the original "
+                "mechanism: save the original"
             )
         return {"query_matrix": self.query_matrix, "covariance": self._covariance, "neighbours": self.neighbours}
 
@@ -480,6 +482,6 @@ def _added_profiles(mechanisms: Sequence[NoisyQueries]) -> Array:
 
 
 def check_written(entries: float, what: str) -> None:
-    """Refuse a query matrix that is too large to write out."""
-    if entries > MAX_WRITTEN:
-        raise InvalidInputError(f"{what} is too large to write out (limit {MAX_WRITTEN} entries)")
+    """Refuse to materialise a query matrix with too many entries."""
+    if entries > MAX_DENSE_ENTRIES:
+        raise InvalidInputError(f"{what} is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} entries)")

@@ -1,4 +1,4 @@
-"""Linear queries with Gaussian noise: the two matrices of a mechanism, and what they say of accuracy and cost."""
+"""Linear queries with Gaussian noise: variances and privacy costs from the query matrix and the covariance."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from dualmech.validate import Array, Matrix
 from dualmech.verified import UPWARDS, exactly_independent
 from dualmech.workloads.base import Workload, check_workload, same_content
 
-MOST_PROVEN = 2**20  # terms in a workload times the rows up to which variances are proven
+MAX_VERIFIED_ENTRIES = 2**20  # queries times entries of B; larger workloads verify only inaccurate variances
 
-CHUNK = 4096  # queries whose variances are proven together, where there are more terms
+VERIFIED_CHUNK = 4096  # queries of a larger workload that are verified together
 
-CLEAR = 1e-4  # least singular value, next to the largest, at which variances of dependent rows keep eight digits
+MIN_SINGULAR_RATIO = 1e-4  # least to largest singular value: variances of dependent rows keep eight digits
 
-DIGITS = 2.0**40  # what entries of rows without noise are parts of, next to the largest
+ROW_DIGITS = 2.0**40  # significant binary digits, 40, of rows that are released without noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StandardForm:
     """A mechanism written with unit noise: ``B = L S`` with ``L' Σ⁻¹ L = I``.
 
-    The answers y to B x are worth exactly as much as ``G y``, which is ``S x`` with unit noise: the part of the
-    noise that G drops only says where dependent rows of B contradict each other.
+    The answers y to B x are equivalent to ``G y``, which is ``S x`` with unit noise. The component of y that G drops
+    is noise alone: it shows by how much dependent rows of B contradict each other.
     """
 
     queries: Array  # (k, d) S, of full row rank k = rank B; ``S'S`` is the cost matrix
@@ -45,15 +45,15 @@ class StandardForm:
 
     @classmethod
     def of_independent(cls, queries: Array, covariance: Array) -> StandardForm:
-        """Standardise independent rows by a Cholesky factor; refused where something is released exactly."""
+        """Standardise independent rows by a Cholesky factor; refused if the covariance is singular."""
         if not len(queries):
             return cls(queries, covariance, covariance)
         factor = linalg.cholesky(covariance)
         if factor is None:
             raise InvalidInputError("covariance must be positive definite for a standard form")
-        both = np.hstack([queries, np.eye(len(queries))])
-        solved = scipy.linalg.solve_triangular(factor, both, trans="T", check_finite=False)
-        return cls(solved[:, : queries.shape[1]], factor.T, solved[:, queries.shape[1] :])
+        stacked = np.hstack([queries, np.eye(len(queries))])
+        standardised = scipy.linalg.solve_triangular(factor, stacked, trans="T", check_finite=False)
+        return cls(standardised[:, : queries.shape[1]], factor.T, standardised[:, queries.shape[1] :])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,37 +66,37 @@ class IndependentForm:
 
     @classmethod
     def of_dependent(cls, queries: Array, covariance: Array) -> IndependentForm | StandardForm:
-        """Combine dependent rows by generalised least squares; where none is exact, with unit noise."""
+        """Combine dependent rows by generalised least squares; with unit noise if no row is released exactly."""
         diagonal = np.diagonal(covariance)
         units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(covariance / units / units[:, None])
-        kept = values > 8 * len(values) * linalg.EPS * values[-1]
-        scaled, whiten = queries / units[:, None], (vectors[:, kept] / np.sqrt(values[kept])).T / units
+        positive = values > 8 * len(values) * linalg.EPS * values[-1]
+        scaled, whiten = queries / units[:, None], (vectors[:, positive] / np.sqrt(values[positive])).T / units
         if np.any(linalg.leaves_range(covariance, queries)):
-            return cls._of_exact(queries, whiten, vectors[:, ~kept].T @ scaled, vectors[:, ~kept].T / units)
+            return cls._of_exact(queries, whiten, vectors[:, ~positive].T @ scaled, vectors[:, ~positive].T / units)
         left, sizes, right = linalg.svd(whiten @ queries)
         size = linalg.row_rank(queries)
         return StandardForm(
             sizes[:size, None] * right[:size],
-            (vectors[:, kept] * np.sqrt(values[kept]) * units[:, None]) @ left[:, :size],
+            (vectors[:, positive] * np.sqrt(values[positive]) * units[:, None]) @ left[:, :size],
             left[:, :size].T @ whiten,
         )
 
     @classmethod
     def _of_exact(cls, queries: Array, whiten: Array, exact: Array, silent: Array) -> IndependentForm:
-        """Treat the exact rows as known, and fit the others to what the noisy answers add."""
+        """Treat the exact rows as known, and estimate the other rows from the noisy answers."""
         _, sizes, directions = linalg.svd(exact)
-        # At least one row, and none that is only rounding: an exactly known row costs more than any number.
-        known = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
+        # At least one row, and no row of rounding errors: an exact row has infinite cost.
+        exact_rows = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
         basis = linalg.row_space(queries)
-        others = scipy.linalg.null_space(known @ basis.T).T @ basis
-        seen = known @ np.linalg.pinv(exact) @ silent
+        noisy_rows = scipy.linalg.null_space(exact_rows @ basis.T).T @ basis
+        exact_estimate = exact_rows @ np.linalg.pinv(exact) @ silent
         noisy = whiten @ queries
-        fit = np.linalg.pinv(noisy @ others.T)
-        noise = np.zeros((len(known) + len(others),) * 2)
-        noise[len(known) :, len(known) :] = fit @ fit.T
-        estimate = np.vstack([seen, fit @ (whiten - noisy @ np.linalg.pinv(known) @ seen)])
-        return cls(np.vstack([known, others]), noise, estimate)
+        fit = np.linalg.pinv(noisy @ noisy_rows.T)
+        noise = np.zeros((len(exact_rows) + len(noisy_rows),) * 2)
+        noise[len(exact_rows) :, len(exact_rows) :] = fit @ fit.T
+        estimate = np.vstack([exact_estimate, fit @ (whiten - noisy @ np.linalg.pinv(exact_rows) @ exact_estimate)])
+        return cls(np.vstack([exact_rows, noisy_rows]), noise, estimate)
 
 
 class NoisyQueries:
@@ -104,7 +104,7 @@ class NoisyQueries:
 
     __slots__ = (
         *(
-            "_clear",
+            "_well_conditioned",
             "_covariance",
             "_exact",
             "_floor",
@@ -121,7 +121,7 @@ class NoisyQueries:
     query_matrix: Array
     neighbours: Matrix | None
     independent: bool
-    _clear: bool | None
+    _well_conditioned: bool | None
     _floor: Callable[[], Array] | None
     _form: StandardForm | None
     _origin: tuple[Any, float] | None
@@ -136,12 +136,12 @@ class NoisyQueries:
         self.query_matrix = queries
         self.neighbours = as_neighbour_matrix(neighbours, queries.shape[1])
         self._covariance = noise
-        self._form, self._reduced, self._clear = None, None, None
+        self._form, self._reduced, self._well_conditioned = None, None, None
         self._floor, self._origin, self._shares = None, None, (0.0, 0.0)
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         singular = len(queries) > 0 and linalg.is_singular(noise)
         self._exact, self._singular = self.independent and singular, singular
-        # A singular covariance may be none, which its costs tell; others are proven when a user reads them.
+        # The costs refuse a matrix that is no covariance; of a regular one they are computed when first read.
         self._profile = freeze(costs.profile(noise, queries, self.neighbours)) if singular else None
         if not self.independent:
             self._reduce()
@@ -155,14 +155,14 @@ class NoisyQueries:
             self._reduced = IndependentForm(reduced.queries, np.eye(len(reduced.queries)), reduced.estimate)
             return
         moves, _ = moves_between(reduced.rows, self.neighbours)
-        everything = np.where(np.any(moves, axis=0), np.inf, 0.0)
+        all_exact = np.where(np.any(moves, axis=0), np.inf, 0.0)
         noisy = np.any(reduced.noise)
-        profile = costs.judged_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else everything
+        profile = costs.judged_costs(reduced.noise, reduced.rows, self.neighbours) if noisy else all_exact
         self._reduced, self._profile = reduced, freeze(np.maximum(profile, self.profile))
 
     @property
     def standard_form(self) -> StandardForm:
-        """The mechanism with unit noise on independent rows; refused where something is released exactly."""
+        """The mechanism with unit noise on independent rows; refused if a query is released exactly."""
         if self._form is None:
             if self._exact:
                 raise InvalidInputError(
@@ -173,7 +173,7 @@ class NoisyQueries:
 
     @property
     def cost_matrix(self) -> Array:
-        """``C = B' Σ⁻¹ B`` (d, d); refused where Σ is singular, since exact answers have no finite cost."""
+        """``C = B' Σ⁻¹ B`` (d, d); refused if Σ is singular, since exact answers have no finite cost."""
         half = self.standard_form.queries
         return np.asarray(half.T @ half)
 
@@ -181,7 +181,7 @@ class NoisyQueries:
     def profile(self) -> Array:
         """Squared privacy cost of each pair of neighbours (s,); by default of each cell's records (d,).
 
-        The allowance for its rounding is added: privacy errs on the safe side.
+        These are upper bounds: the rounding-error bound is added.
         """
         if self._profile is None:
             self._profile = freeze(self._no_lower(self._own_profile()))
@@ -189,21 +189,21 @@ class NoisyQueries:
 
     @property
     def _least_profile(self) -> Array:
-        """Lower bounds on the squared privacy cost of each pair of neighbours (s,), 0 where nothing is proven."""
+        """Lower bounds on the squared privacy cost of each pair of neighbours (s,), 0 if verification fails."""
         return costs.least_costs(self._covariance, self.query_matrix, self.neighbours)
 
     def _own_profile(self) -> Array:
-        """Return what `profile` is by the two matrices alone."""
+        """Return `profile` of query matrix and covariance alone, whatever mechanism they were rounded from."""
         return costs.profile(self._covariance, self.query_matrix, self.neighbours)
 
     def _no_lower(self, profile: Array) -> Array:
-        """Return a profile raised to that of the mechanism that this one stands for."""
+        """Return a profile raised by its rounding errors, and to the profile of the original mechanism."""
         if self._origin is None and any(self._shares):
             profile = profile + self._cost_errors()
         return np.maximum(profile, self._least_stated())
 
     def _least_stated(self) -> Array:
-        """Return the costs of the mechanism that this one stands for (s,), or 0."""
+        """Return the costs of the original mechanism (s,), or 0 if there is none."""
         floor = np.zeros(1) if self._floor is None else self._floor()
         if self._origin is None:
             return floor
@@ -212,21 +212,21 @@ class NoisyQueries:
 
     @property
     def _stands_for(self) -> tuple[Any, float] | None:
-        """The mechanism that this one is on other rows, and the factor on its variances; None of one by itself."""
+        """The original mechanism, of which this is an equivalent form, and the factor on its variances; or None."""
         return self._origin
 
     def _equivalence_error(self) -> float:
-        """Return by which share costs of the standard form may differ from the mechanism's that it stands for."""
+        """Return a relative error bound on the costs of the standard form, against the original mechanism."""
         queries, covariance, *shares = self._original()
         rows = self.standard_form.queries
         error = costs.equivalence_error((queries, covariance), (rows, np.eye(len(rows))))
         return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error
 
     def _rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
-        """Return this mechanism as one whose rows and noise are those of another, each entry off by a share of itself.
+        """Return this mechanism as a rounded copy of another, with relative error bounds on the entries of B and Σ.
 
-        Its costs are raised by what that may change, and to a floor (s,) that is called when they are needed. Variances
-        that it may change by more than 1e-6 are refused.
+        Its costs are raised by the effect of these errors, and to the lower bounds (s,) that `floor` returns when the
+        costs are read. Variances that the errors may change by more than 1e-6 are refused.
         """
         self._floor, self._shares = floor, (rows, noise)
         return self._raised()
@@ -238,11 +238,11 @@ class NoisyQueries:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether rows and noise are given, and not rounded from those of another mechanism."""
+        """Whether rows and covariance are the mechanism's own, not rounded from another mechanism's."""
         return self._origin is None and self._floor is None and not any(self._shares)
 
     def _original(self) -> tuple[Array, Array, float, float]:
-        """Return rows and covariance of what this mechanism stands for, and by which shares their entries are off."""
+        """Return rows and covariance of the original mechanism, and relative error bounds on the entries of each."""
         origin, factor = self._origin or (self, 1.0)
         if isinstance(origin, NoisyQueries):
             rows, noise = origin._shares
@@ -251,27 +251,31 @@ class NoisyQueries:
         return self.query_matrix, self._covariance, *self._shares
 
     def _cost_errors(self) -> Array:
-        """Return bounds (s,) on how much more neighbours cost, for entries that are off by their shares.
+        """Return upper bounds on the additional cost of each pair of neighbours (s,) by errors of B and Σ.
 
         With ``y = Σ⁻¹ B u`` and ``T'ΣT = I``, errors Δ of B raise a cost by ``2 y'Δu + ‖T'Δu‖²``, and errors Ε of Σ by
         at most ``|y'Εy| / (1 - ‖T'ΕT‖)``.
         """
         rows, noise = self._shares
         moves, _ = moves_between(self.query_matrix, self.neighbours)
-        reach = np.abs(self.query_matrix)
-        reach = reach if self.neighbours is None else np.abs(linalg.to_dense(reach @ np.abs(self.neighbours)))
+        sizes_moved = np.abs(self.query_matrix)
+        sizes_moved = (
+            sizes_moved if self.neighbours is None else np.abs(linalg.to_dense(sizes_moved @ np.abs(self.neighbours)))
+        )
         root = costs.whitening_root(self._covariance)
         if root is None:
             return np.full(moves.shape[1], np.inf)
         sizes, covariance = np.abs(root), np.abs(self._covariance)
-        solved = np.abs(root.T @ (root @ moves))
-        left = 1 - noise * costs.entry_condition(root, covariance)
-        errors = 2 * rows * np.einsum("ki,ki->i", solved, reach) + np.square(rows * (sizes @ reach)).sum(axis=0)
-        errors += noise * np.einsum("ki,ki->i", solved, covariance @ solved)
-        return errors * UPWARDS / left if left > 0 else np.full(len(errors), np.inf)
+        weighted = np.abs(root.T @ (root @ moves))
+        remaining = 1 - noise * costs.entry_condition(root, covariance)
+        errors = 2 * rows * np.einsum("ki,ki->i", weighted, sizes_moved) + np.square(rows * (sizes @ sizes_moved)).sum(
+            axis=0
+        )
+        errors += noise * np.einsum("ki,ki->i", weighted, covariance @ weighted)
+        return errors * UPWARDS / remaining if remaining > 0 else np.full(len(errors), np.inf)
 
     def _require_accurate(self, coordinates: Matrix, variances: Array) -> None:
-        """Refuse variances that rounding of the matrices may change by more than 1e-6.
+        """Refuse variances with a relative error bound above 1e-6 for rounded matrices.
 
         ``L B = W`` changes by ``L Δ B⁺`` for errors Δ of B, to first order.
         """
@@ -285,28 +289,28 @@ class NoisyQueries:
         if not np.all(2 * errors <= MAX_VARIANCE_ERROR * variances):
             worst = int(np.argmin(2 * errors <= MAX_VARIANCE_ERROR * variances))
             raise InvalidInputError(
-                "workload has variances that the rounding of the mechanism's matrices hides, such as query "
-                f"{worst} has: ask the mechanism that they were made from"
+                f"workload has a variance, of query {worst}, with a rounding error above 1e-6 in the dense form of the "
+                "mechanism: ask the original mechanism"
             )
 
     def _standing_for(self, origin: Any, factor: float = 1.0) -> Self:
-        """Return this mechanism as another one on other rows, with all variances times a factor.
+        """Return this mechanism as an equivalent form of another on other rows, with all variances times a factor.
 
-        Its two matrices are rounded. So its variances are those of the other mechanism, and its costs no lower than
-        those of either.
+        Its two matrices are rounded. So its variances are computed by the original mechanism, and its costs are the
+        larger ones of the two.
         """
-        known = getattr(origin, "_origin", None)
-        self._origin = (origin, factor) if known is None else (known[0], known[1] * factor)
+        earlier = getattr(origin, "_origin", None)
+        self._origin = (origin, factor) if earlier is None else (earlier[0], earlier[1] * factor)
         return self._raised()
 
     @property
     def rank(self) -> int:
-        """Number of independent queries that are answered, k; 0 for the mechanism that releases nothing."""
+        """Number of independent queries that are answered, k; 0 for the mechanism without queries."""
         return len(self.query_matrix) if self._reduced is None else len(self._reduced.rows)
 
     @property
     def releases_exactly(self) -> bool:
-        """Whether some query is answered without any noise, at a cost that is not finite."""
+        """Whether some query is answered without noise, at infinite cost."""
         return self._exact
 
     def same_as(self, other: object) -> bool:
@@ -327,8 +331,8 @@ class NoisyQueries:
         """Return the covariance (m, m) of the answers to a workload; without one, Σ itself.
 
         A workload ``W = L B`` is answered by ``L (B x + noise)`` with covariance ``L Σ L'``. Where rows of B
-        depend on one another, L belongs to generalised least squares. The diagonal is as accurate as `variances`; other
-        entries are, next to the two of the diagonal. Refused where `variances` are.
+        depend on one another, L is that of generalised least squares. The error of entry (i, j) is at most 1e-6
+        of ``√(v_i v_j)``, with v the variances. Raises `InvalidInputError` as `variances` does.
         """
         if workload is None:
             return self._covariance
@@ -339,24 +343,24 @@ class NoisyQueries:
         return self._own_covariance(workload)
 
     def _own_covariance(self, workload: Workload) -> Array:
-        """Return what `covariance` is by the two matrices alone."""
+        """Return `covariance` of query matrix and covariance alone, not of the original mechanism."""
         coordinates = self.represent(workload)
         product = coordinates @ self._independent_noise @ coordinates.T
         covariance = np.asarray((product + product.T) / 2)
-        variances, off = self._variances(workload, coordinates)
+        variances, errors = self._variances(workload, coordinates)
         if self._shares[0]:
             self._require_accurate(coordinates, variances)
-        if np.all(off <= MAX_VARIANCE_ERROR * variances):
+        if np.all(errors <= MAX_VARIANCE_ERROR * variances):
             return covariance
-        proven = self._proven(costs.proven_covariance, workload.dense())
-        if proven is None:
-            self._require_clear()
-        return covariance if proven is None else proven
+        verified = self._verified(costs.proven_covariance, workload.dense())
+        if verified is None:
+            self._require_well_conditioned()
+        return covariance if verified is None else verified
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of each answer to a workload (m,); a query outside the row space is refused.
 
-        Raises `InvalidInputError` where rounding may hide more than 1e-6 of one, as where rows hardly differ.
+        Raises `InvalidInputError` if a relative error bound exceeds 1e-6, as for nearly equal rows.
         """
         if self._origin is not None:
             self.check_cells(workload)
@@ -365,13 +369,13 @@ class NoisyQueries:
         return self._own_variances(workload)
 
     def _own_variances(self, workload: Workload) -> Array:
-        """Return what `variances` are by the two matrices alone; by steps of queries that need no matrix."""
+        """Return `variances` of query matrix and covariance alone; by first differences for matrix-free queries."""
         self.check_cells(workload)
-        by_steps = workload.needs_no_matrix and linalg.is_identity(self.independent_rows) and not any(self._shares)
-        steps = workload.steps() if by_steps else None
+        matrix_free = workload.needs_no_matrix and linalg.is_identity(self.independent_rows) and not any(self._shares)
+        steps = workload.steps() if matrix_free else None
         if steps is not None and steps.is_whole:
-            variances, off = steps.enclosed_forms(self._independent_noise)
-            if np.all(off <= MAX_VARIANCE_ERROR * variances):
+            variances, errors = steps.enclosed_forms(self._independent_noise)
+            if np.all(errors <= MAX_VARIANCE_ERROR * variances):
                 return variances
         coordinates = self.represent(workload)
         variances = self._variances_by_rows(workload, coordinates)
@@ -381,75 +385,80 @@ class NoisyQueries:
 
     def _variances_by_rows(self, workload: Workload, coordinates: Matrix) -> Array:
         count = workload.shape[0]
-        if 0 < count * self.query_matrix.size <= MOST_PROVEN:
-            proven = self._proven(costs.proven_variances, workload.dense())
-            if proven is not None:
-                return proven
-        variances, off = self._variances(workload, coordinates)
-        rough = np.flatnonzero(~(off <= MAX_VARIANCE_ERROR * variances))
-        for some in np.split(rough, range(CHUNK, len(rough), CHUNK)):
-            proven = self._proven(costs.proven_variances, linalg.to_dense(workload.matrix[some]))
-            if proven is None:
-                self._require_clear()
+        if 0 < count * self.query_matrix.size <= MAX_VERIFIED_ENTRIES:
+            verified = self._verified(costs.proven_variances, workload.dense())
+            if verified is not None:
+                return verified
+        variances, errors = self._variances(workload, coordinates)
+        inaccurate = np.flatnonzero(~(errors <= MAX_VARIANCE_ERROR * variances))
+        for indices in np.split(inaccurate, range(VERIFIED_CHUNK, len(inaccurate), VERIFIED_CHUNK)):
+            verified = self._verified(costs.proven_variances, linalg.to_dense(workload.matrix[indices]))
+            if verified is None:
+                self._require_well_conditioned()
             else:
-                variances[some] = proven
+                variances[indices] = verified
         return variances
 
     def _variances(self, workload: Workload, coordinates: Matrix) -> tuple[Array, Array]:
-        """Return the variances (m,) as doubles have them, and what they may be off by.
+        """Return the computed variances (m,) and absolute error bounds (m,).
 
-        With the residual ``R = W - L B`` the true rows are ``L + R B⁺``: deviations are off by ``‖R_j‖ ‖B⁺ Σ^½‖``.
+        With the residual ``R = W - L B`` the true rows are ``L + R B⁺``: standard deviations have errors of at most
+        ``‖R_j‖ ‖B⁺ Σ^½‖``.
         """
-        rows, noise, nothing = self.independent_rows, self._independent_noise, np.zeros(self.rank)
-        variances, off = row_variances(coordinates, noise, np.zeros(workload.shape[0]), nothing)
-        variances = np.maximum(variances, 0.0)  # where an answer is exact, rounding may leave a little less than 0
+        rows, noise, no_error = self.independent_rows, self._independent_noise, np.zeros(self.rank)
+        variances, errors = row_variances(coordinates, noise, np.zeros(workload.shape[0]), no_error)
+        variances = np.maximum(variances, 0.0)  # of an exact answer, rounding may leave a negative one
         if not linalg.is_identity(rows):
             units, _, triangle = linalg.row_factors(rows)
-            missed = np.linalg.norm((workload.dense() - coordinates @ rows) * units, axis=1)
-            missed += (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows) * units, axis=1)
+            residuals = np.linalg.norm((workload.dense() - coordinates @ rows) * units, axis=1)
+            residuals += (
+                (self.rank + 2) * linalg.EPS * np.linalg.norm(np.abs(coordinates) @ np.abs(rows) * units, axis=1)
+            )
             half = scipy.linalg.solve_triangular(triangle, noise, trans="T", check_finite=False)
-            both = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
-            missed *= np.sqrt(np.linalg.norm(both))
-            off += (2 * np.sqrt(variances) + missed) * missed
-        return variances, off if self.independent or self._is_clear else np.full(len(off), np.inf)
+            inverse = scipy.linalg.solve_triangular(triangle, half.T, trans="T", check_finite=False)
+            residuals *= np.sqrt(np.linalg.norm(inverse))
+            errors += (2 * np.sqrt(variances) + residuals) * residuals
+        return variances, errors if self.independent or self._is_well_conditioned else np.full(len(errors), np.inf)
 
     @property
-    def _is_clear(self) -> bool:
-        """Whether dependent rows are proven to be so, and they and their noise are far from more of that."""
-        if self._clear is None:
-            self._clear = self._form is not None and _is_clear(self.query_matrix, self._covariance, self._form)
-        return self._clear
+    def _is_well_conditioned(self) -> bool:
+        """Whether the rank of dependent rows is verified, and rows and noise are far from any lower rank."""
+        if self._well_conditioned is None:
+            self._well_conditioned = self._form is not None and _is_well_conditioned(
+                self.query_matrix, self._covariance, self._form
+            )
+        return self._well_conditioned
 
-    def _require_clear(self) -> None:
-        """Refuse variances that nothing proves, unless dependent rows are far from more of them."""
-        if self.independent or not self._is_clear:
+    def _require_well_conditioned(self) -> None:
+        """Refuse variances that are not verified, unless dependent rows are far from any lower rank."""
+        if self.independent or not self._is_well_conditioned:
             raise InvalidInputError(
-                "workload has variances that cannot be told from rounding: rows of the mechanism hardly differ, or are "
-                "exact up to rounding alone"
+                "workload has variances with a relative rounding error above 1e-6: rows of the mechanism are nearly "
+                "dependent, or their noise is nearly 0"
             )
 
-    def _proven(self, function: Any, rows: Array) -> Array | None:
-        """Return the proven variances of queries (m, d), or their proven covariance."""
-        proven: Array | None = function(self._covariance, self.query_matrix, self.independent, rows)
-        if proven is None and not self.independent:
-            chosen = exactly_independent(self.query_matrix.T)
-            # The independent rows must not be said to be fewer.
-            if chosen is not None and len(chosen) == self.rank:
-                proven = function(self._independent_noise, self.independent_rows, True, rows)
-        return proven
+    def _verified(self, function: Any, rows: Array) -> Array | None:
+        """Return the verified variances of queries (m, d), or their verified covariance; None if verification fails."""
+        verified: Array | None = function(self._covariance, self.query_matrix, self.independent, rows)
+        if verified is None and not self.independent:
+            independent = exactly_independent(self.query_matrix.T)
+            # Fewer independent rows than the verified rank would be another mechanism.
+            if independent is not None and len(independent) == self.rank:
+                verified = function(self._independent_noise, self.independent_rows, True, rows)
+        return verified
 
     def simulate(
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
     ) -> Array:
-        """Draw noisy answers to B x, or to a workload, for study. NOT a private release.
+        """Draw noisy answers to B x, or to a workload, for simulations. NOT a private release.
 
-        The noise comes from a seeded floating-point generator: anyone who knows the seed, or studies the low bits of
-        the output, can learn the data.
+        The noise is of a seeded floating-point generator: the seed, or the low bits of the answers, can reveal the
+        data.
         Returns an array, (m,) or (n, m).
 
-        - `x` (d,) or (n, d): one data vector, or one per row, each answered with noise of its own;
-        - `rng`: a generator or a seed that the noise comes from, by default the operating system's;
-        - `workload`: what to answer, (m, d), in the row space of B; by default B itself.
+        - `x` (d,) or (n, d): one data vector, or one a row, each with independent noise;
+        - `rng`: the generator of the noise, or its seed; by default a seed of the operating system;
+        - `workload`: the queries (m, d) to answer, in the row space of B; by default B itself.
         """
         generator, data = validate.generator(rng=rng), validate.finite(x=x)
         rows, cells = self.query_matrix.shape
@@ -476,16 +485,16 @@ class NoisyQueries:
 
     @property
     def independent_rows(self) -> Array:
-        """Independent rows (k, d) with the span of B: B itself where its rows are."""
+        """Independent rows (k, d) with the span of B: B itself if its rows are independent."""
         return self.query_matrix if self._reduced is None else self._reduced.rows
 
     @property
     def _independent_noise(self) -> Array:
-        """Covariance of the noise on the independent rows: Σ itself where B's are."""
+        """Covariance of the noise on the independent rows: Σ itself if the rows of B are independent."""
         return self._covariance if self._reduced is None else self._reduced.noise
 
     def represent(self, workload: Workload) -> Matrix:
-        """Return L with ``L B = W`` for independent rows B, sparse where B is the identity and W is sparse."""
+        """Return L with ``L B = W`` for independent rows B, sparse if B is the identity and W is sparse."""
         self.check_cells(workload)
         rows = self.independent_rows
         if linalg.is_identity(rows):
@@ -493,7 +502,7 @@ class NoisyQueries:
         return linalg.represent(workload.dense(), np.asarray(rows), workload.names)
 
     def check_cells(self, workload: Workload) -> None:
-        """Refuse an object that is no workload over the mechanism's cells."""
+        """Refuse anything but a workload over the mechanism's cells."""
         check_workload(workload)
         if workload.shape[1] != self.query_matrix.shape[1]:
             raise InvalidInputError(
@@ -502,29 +511,32 @@ class NoisyQueries:
 
 
 def as_matrix(mechanism: Any) -> Any:
-    """Return a mechanism as functions of matrices take it: one of many steps written out, any other as it is."""
+    """Return the dense form of a mechanism by steps, and any other mechanism unchanged."""
     return mechanism.dense() if getattr(type(mechanism), "by_matrix", False) else mechanism
 
 
 def in_few_digits(rows: Array) -> Array:
-    """Return rows in units of their largest entries, to 40 binary digits: entries that rounding made differ are equal.
+    """Return rows in units of their largest entries, rounded to 40 binary digits, so that equal entries stay equal.
 
-    Whoever knows such a row without noise knows no less; and neighbours who share it are seen to do so exactly.
+    Floating-point errors make equal entries of an exactly released row differ. Neighbours with the same exact answer
+    then have a difference of exactly 0 again.
     """
-    return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * DIGITS) / DIGITS)
+    return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * ROW_DIGITS) / ROW_DIGITS)
 
 
-def _is_clear(queries: Array, covariance: Array, form: StandardForm) -> bool:
-    """Whether rows are proven to be dependent, and they and their noise are far from more of that."""
+def _is_well_conditioned(queries: Array, covariance: Array, form: StandardForm) -> bool:
+    """Whether the rank of dependent rows is verified, and rows and noise are far from any lower rank."""
     units = np.sqrt(np.diagonal(covariance))
     spectrum = np.linalg.eigvalsh(covariance / units / units[:, None])
     sizes = linalg.singular_values(form.queries)
-    far = spectrum[0] >= CLEAR**2 * spectrum[-1] and sizes[-1] >= CLEAR * sizes[0]
-    return bool(far and PseudoInverse.of(queries).enclosed() is not None)
+    well_conditioned = (
+        spectrum[0] >= MIN_SINGULAR_RATIO**2 * spectrum[-1] and sizes[-1] >= MIN_SINGULAR_RATIO * sizes[0]
+    )
+    return bool(well_conditioned and PseudoInverse.of(queries).enclosed() is not None)
 
 
 def _matrices(query_matrix: npt.ArrayLike, covariance: npt.ArrayLike) -> tuple[Array, Array]:
-    """Return both matrices, checked; a mechanism without rows releases nothing."""
+    """Return both matrices, checked; a mechanism may have no rows."""
     shape = getattr(query_matrix, "shape", None)
     if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == 0 < shape[1] and validate.is_empty(covariance):
         return freeze(np.zeros(shape)), freeze(np.zeros((0, 0)))

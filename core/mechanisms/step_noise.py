@@ -52,7 +52,7 @@ class NoiseByStep(GaussianPrivacy):
         Σ``. That holds of real numbers; drawn ones are rounded, so that no exact guarantee covers their last digits.
         Raises `InvalidInputError` or `InputTypeError` for a dimension below 1, another dtype, a function together with
         a dtype, a negative seed, fewer independent queries than steps, queries released exactly, a binary tree, a
-        mechanism that is too large to write out.
+        mechanism that is too large for a dense matrix.
 
         Parameters
         ----------

@@ -80,7 +80,7 @@ class SineLoads:
         """N written out; refused where it is too large."""
         if self.cells**2 > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"sensitivities of {self.cells} sines are too many to write out (limit {MAX_DENSE_ENTRIES} entries)"
+                f"sensitivities of {self.cells} sines are too many for a matrix (limit {MAX_DENSE_ENTRIES} entries)"
             )
         period, order = self.cells + 1, np.arange(1, self.cells + 1)
         squares = 2 * np.sin(np.pi / period * np.arange(period)) ** 2 / period
@@ -341,7 +341,7 @@ def _design(design: Workload | Matrix | npt.ArrayLike, cells: int) -> Array:
         raise InvalidInputError(f"design must have {cells} columns, one per cell, got {checked.shape[1]}")
     if checked.shape[0] * cells > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"design of shape {checked.shape[0]} x {cells} is too large to write out "
+            f"design of shape {checked.shape[0]} x {cells} is too large for a dense matrix "
             f"(limit {MAX_DENSE_ENTRIES} entries)"
         )
     validate.moderate(design=checked)

@@ -174,7 +174,7 @@ def product_matrix(domain: Domain, factor: Callable[[int], Matrix]) -> sp.csr_ar
     entries = int(np.prod([float(factor.nnz) for factor in factors]))
     if entries > MAX_ENTRIES:
         raise InvalidInputError(
-            f"strategy over {domain.cells} cells is too large to write out "
+            f"strategy over {domain.cells} cells is too large for a dense matrix "
             f"({entries:.3g} of at most {MAX_ENTRIES} non-zero entries)"
         )
     product = factors[0]
@@ -197,7 +197,7 @@ def domain_of(workload: Workload, domain: int | DomainLike | None) -> Domain:
         raise InvalidInputError(f"domain must have {cells} cells, as the workload, got {stated.cells}")
     if cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"covariance of {cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            f"covariance of {cells} cells is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} entries)"
         )
     return stated
 
@@ -235,7 +235,8 @@ def fourier_matrix(domain: int | DomainLike, workload: Workload | None = None) -
     attributes = attributes_of(domain)
     if attributes.cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"Fourier basis of {attributes.cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            f"Fourier basis of {attributes.cells} cells is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} "
+            "entries)"
         )
     chosen = list(subsets(len(attributes.shape)))
     if workload is None:

@@ -1,4 +1,4 @@
-"""The minimum of the refined privacy ordering: one answer, its profile, and a certificate for every stage."""
+"""The minimum of the refined privacy ordering: the unique covariance, with a certificate for every stage."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from dualmech.progress import NO_DEADLINE, Deadline, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
-# The refined privacy ordering, stage by stage: what the optima of a stage share, and the directions that stay open.
+# The stages of the refined privacy ordering: the face of optimal covariances, and its free directions.
 #
-# All optimal covariances of fitness for use share a part. At optimal weights let ``P = Σ_i λ_i b_i b_i'`` over the
-# moves b_i = B u_i, and ``Q = Σ_j μ_j v_j' v_j``. Stationarity, ``Σ⁻¹ P Σ⁻¹ ∝ Q``, fixes Σ⁻¹ on the range of P: in
-# coordinates in which one optimum is the identity, P and Q are proportional, and every optimum is the identity on
-# their range, a free block M on its complement, and zero between the two. So the optima form a *face*
+# All optimal covariances of fitness for use share a component. At optimal weights let ``P = Σ_i λ_i b_i b_i'`` over the
+# sensitivity vectors b_i = B u_i, and ``Q = Σ_j μ_j v_j' v_j``. Stationarity, ``Σ⁻¹ P Σ⁻¹ ∝ Q``, fixes Σ⁻¹ on the range
+# of P. In coordinates in which one optimum is the identity, P and Q are proportional. Every optimum is then the
+# identity on their range, a free block M on its complement, and zero between the two: the optima form a *face*
 #
 #     ``Σ = S S' + O M O'``,   M ≻ 0,
 #
-# and the next entries of the sorted profile come from the same problem, smaller, with what S already costs and
-# already adds in variance. Each stage settles at least one direction; the last leaves none, which is why the
-# minimum of the ordering is unique. The refined mechanism is a sequence of independent releases, one per stage.
+# and the next entries of the sorted profile are the optimum of a smaller problem of the same form, in M, with the
+# costs and variances of S added. Each stage fixes at least one direction, so there are finitely many, and the minimum
+# is unique. The refined mechanism is a sequence of independent releases, one per stage.
 
 
 Indices: TypeAlias = npt.NDArray[np.intp]
@@ -46,30 +46,30 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefinementStage:
-    """One stage of the refined privacy ordering: the least worst cost of the neighbours that are still open.
+    """One stage of the refined privacy ordering: minimise the worst cost of the open neighbours.
 
-    Minimise ``max_i o_i + β_i' M⁻¹ β_i`` over the open neighbours i and M ≻ 0, subject to
-    ``a_j + ν_j M ν_j' ≤ c_j``: problem `FitnessForUse` on the face ``Σ = S S' + O M O'``. In the coordinates
-    of S and O a move ``B u_i`` is (σ_i, β_i) with ``o_i = ‖σ_i‖²``, and a query has coefficients (τ_j, ν_j) with
-    ``a_j = ‖τ_j‖²``. Its dual, for λ ≥ 0 on the open neighbours and μ ≥ 0, is
+    Minimise ``max_i o_i + β_i' M⁻¹ β_i`` over the open neighbours i and M ≻ 0, subject to ``a_j + ν_j M ν_j' ≤ c_j``:
+    problem `FitnessForUse` on the face ``Σ = S S' + O M O'``. In the coordinates of S and O a sensitivity vector ``B
+    u_i`` is (σ_i, β_i) with ``o_i = ‖σ_i‖²``, and a query has coefficients (τ_j, ν_j) with ``a_j = ‖τ_j‖²``. Its dual,
+    for λ ≥ 0 on the open neighbours and μ ≥ 0, is
 
         ``Σ λ_i o_i / Σ λ_i + ‖diag(√μ) N β diag(√λ)‖_*² / (Σ λ_i · Σ μ_j (c_j - a_j))``.
 
     Source: definition 5 and Theorem 11 of Xiao et al., PVLDB 14(10), 2021, which proves uniqueness without a method. A
-    certificate of this class holds on the face it names. The face of the first stage is everything; the later ones are
-    known up to rounding and, where complementarity is not strict, up to the root of the gap before.
+    certificate holds on the face of the stage. The face of the first stage is the whole cone. Later faces have
+    rounding errors and, if complementarity is not strict, an error of the order of the root of the previous gap.
 
     Parameters
     ----------
     problem : FitnessForUse
-        What all stages refine.
+        The problem of the first stage.
     fixed : (k, q) array
-        S: independent unit noise in these directions is common to all optima of the earlier stages.
+        S: all optima of the earlier stages have independent unit noise in these directions.
     open : (k, r) array
-        O: the directions whose noise is still free.
+        O: the directions of the free noise M.
     neighbours, queries : index arrays, optional
-        The neighbours and queries that are open, that is, whose cost or variance depends on M; by default all that
-        can be.
+        The open neighbours and queries, whose cost or variance depends on M; by default all with a non-zero
+        sensitivity vector or variance.
     """
 
     problem: FitnessForUse
@@ -81,7 +81,7 @@ class RefinementStage:
     moves: Array = field(repr=False)
     variances: Array = field(repr=False)
     rows: Array = field(repr=False)
-    # (m, q + r) what the coefficients of each query are added up from, in absolute value
+    # (m, q + r) sums of absolute values for the rounding errors of each query's coefficients
     magnitudes: Array = field(repr=False)
     rounding: float = field(repr=False)
 
@@ -126,38 +126,37 @@ class RefinementStage:
 
     @property
     def finished(self) -> bool:
-        """Whether no neighbour's cost depends on M any more."""
+        """Whether no neighbour's cost depends on M."""
         return not (self.open.shape[1] and len(self.neighbours))
 
     @property
     def slack(self) -> Array:
-        """What the fixed noise leaves of the targets, ``c_j - a_j`` (m,)."""
+        """The targets minus the variances of the fixed noise, ``c_j - a_j`` (m,)."""
         return self.problem.targets - self.variances
 
     @property
     def slack_rounding(self) -> Array:
-        """Allowance for the rounding of `slack` (m,), absolute: the difference may be all rounding."""
+        """Absolute error bounds on `slack` (m,), whose entries may be as small as these."""
         fixed = self.magnitudes[:, : self.fixed.shape[1]]
         size = np.einsum("jk,jk->j", fixed, fixed) + self.problem.targets
         return 4 * (len(self.fixed) + 2) * linalg.EPS * size
 
     def covariance(self, inner: Array | None = None) -> Array:
-        """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the stage before."""
+        """Return ``S S' + O M O'`` (k, k); by default with M = I, the optimum of the previous stage."""
         size = self.open.shape[1]
         matrix = np.eye(size) if inner is None else validate.finite(2, inner=inner)
         if matrix.shape != (size, size):
             raise InvalidInputError(f"inner must have shape ({size}, {size}), got {matrix.shape}")
-        free = self.open @ matrix @ self.open.T
-        product = self.fixed @ self.fixed.T + free
+        free_noise = self.open @ matrix @ self.open.T
+        product = self.fixed @ self.fixed.T + free_noise
         return np.asarray((product + product.T) / 2)
 
     def certify(self, primal: npt.ArrayLike, dual: FitnessDual | tuple[npt.ArrayLike, npt.ArrayLike]) -> Certificate:
-        """Judge a covariance on B x (k, k), which must lie on the face, and weights (s,) and (m,).
+        """Certify a covariance on B x (k, k) on the face, with weights (s,) and (m,).
 
-        What is evaluated is the nearest point of the face. How far the covariance is from it, relative to its
-        own standard deviations, counts as violation. By how much M may have to shrink to keep to what fixed noise
-        leaves of the targets, which may be next to nothing, counts as rounding. Weights on closed neighbours and
-        queries are left out.
+        The nearest point of the face is evaluated. The distance to it, relative to the standard deviations of the
+        covariance, counts as a violation. The factor by which M may exceed `slack`, which may be near 0, counts as
+        a rounding error. Weights on closed neighbours and queries are ignored.
         """
         face, departure, excess = self._nearest(self.problem.geometry.point(primal))
         forms = self.problem.geometry.forms(face)
@@ -170,29 +169,29 @@ class RefinementStage:
         return Certificate.of(objective, bound, max(largest - 1, departure), off)
 
     def mechanism(self, primal: npt.ArrayLike) -> LinearGaussianMechanism:
-        """Return the mechanism that adds noise of this covariance to B x."""
+        """Return the mechanism ``B x + N(0, Σ)``."""
         return self.problem.mechanism(primal)
 
     def prices(self, dual: FitnessDual) -> Array:
-        """Return each query's share of the bill of this stage (m,): ``μ_j (c_j - a_j)``, normalised."""
+        """Return the normalised shadow prices of the queries in this stage (m,): ``μ_j (c_j - a_j)``, with sum 1."""
         weights: Array = self.problem.geometry.weights(dual)[1]
         return shares(weights * np.maximum(self.slack, 0.0))
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> Indices:
-        """Return the open neighbours whose cost is within `slack`, relative, of the largest among them."""
-        within = 1 - validate.nonnegative_number(slack=slack)
+        """Return the open neighbours with a cost of at least ``1 - slack`` times the largest cost among them."""
+        min_share = 1 - validate.nonnegative_number(slack=slack)
         profile = profile_of(self.problem, primal)[self.neighbours]
-        return np.asarray(self.neighbours[profile >= within * profile.max(initial=0.0)])
+        return np.asarray(self.neighbours[profile >= min_share * profile.max(initial=0.0)])
 
     def spread(self, neighbour_shares: Array, query_shares: Array) -> FitnessDual:
-        """Return weights over all from shares of the open ones; a query's share is ``μ_j (c_j - a_j)``."""
+        """Return weights on all neighbours and queries from shares of the open ones: λ_i, and ``μ_j (c_j - a_j)``."""
         first, last = np.zeros(self.moves.shape[1]), np.zeros(len(self.rows))
         first[self.neighbours] = neighbour_shares
         last[self.queries] = query_shares / self.slack[self.queries]
         return FitnessDual(first, last)
 
     def _bound(self, neighbour_weights: Array, query_weights: Array) -> tuple[float, float]:
-        """Return the dual value of the class's docstring and its rounding, relative; 0 where nothing is proven.
+        """Return the dual value of the class's docstring and its relative error bound; 0 for invalid weights.
 
         Proof: ``Σ λ_i β_i' M⁻¹ β_i · Σ μ_j ν_j M ν_j'`` is at least the squared trace norm, as for the whole
         problem, the second factor is at most ``Σ μ_j (c_j - a_j)``, and a maximum is at least any mean.
@@ -203,21 +202,21 @@ class RefinementStage:
         first, last = first / first.max(), last / last.max()  # no sum or product then overflows
         dense, slack = self.problem.dense, np.maximum(self.slack, 0.0) + self.slack_rounding
         budget, mass = float(last @ slack[self.queries]), float(first.sum())
-        between, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
-        # Coordinates of a move are known to `rounding`, relative to all of them together.
+        products, costs = self.rows[self.queries] @ self.moves[:, self.neighbours], self.costs[self.neighbours]
+        # Coordinates of a sensitivity vector have errors of at most `rounding` times the norm of all of them.
         lengths = np.sqrt(costs + np.einsum("ki,ki->i", *2 * (self.moves[:, self.neighbours],)))
-        reach = np.linalg.norm(np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.fixed.shape[1] :])
-        missed = self.rounding * reach * np.sqrt(first @ lengths**2)
-        missed += np.linalg.norm(np.sqrt(last) * dense.mismatch[self.queries]) * np.sqrt(
+        row_norm = np.linalg.norm(np.sqrt(last)[:, None] * self.magnitudes[self.queries, self.fixed.shape[1] :])
+        error = self.rounding * row_norm * np.sqrt(first @ lengths**2)
+        error += np.linalg.norm(np.sqrt(last) * dense.mismatch[self.queries]) * np.sqrt(
             first @ dense.reach[self.neighbours] ** 2
         )
-        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * between * np.sqrt(first), missed)
+        norm, allowance = linalg.trace_norm(np.sqrt(last)[:, None] * products * np.sqrt(first), error)
         value = float(first @ costs) / mass + norm**2 / (mass * budget)
-        missed = 2 * norm * allowance / budget + 2 * self.rounding * float(first @ (np.sqrt(costs) * lengths))
-        return value, float(missed) / mass / value + 4 * self.rounding if value > 0 else 0.0
+        error = 2 * norm * allowance / budget + 2 * self.rounding * float(first @ (np.sqrt(costs) * lengths))
+        return value, float(error) / mass / value + 4 * self.rounding if value > 0 else 0.0
 
     def _nearest(self, covariance: Array) -> tuple[Array, float, float]:
-        """Return a point of the face near a covariance, how far that is, in standard deviations, and `_excess`."""
+        """Return a point of the face near a covariance, their distance in standard deviations, and `_excess`."""
         count, units = self.fixed.shape[1], np.sqrt(np.abs(np.diagonal(covariance)))
         if not count or not np.all(np.isfinite(covariance)):
             return covariance, 0.0, 0.0
@@ -225,23 +224,23 @@ class RefinementStage:
         coordinates = frame.coordinates(frame.coordinates((covariance + covariance.T) / 2).T)
         inner = coordinates[count:, count:]
         face = self.covariance(inner)
-        apart = relative(np.abs(face - covariance), units * units[:, None])
-        return face, float(apart.max()), self._excess(inner)
+        distances = _ratios(np.abs(face - covariance), units * units[:, None])
+        return face, float(distances.max()), self._excess(inner)
 
     def _excess(self, inner: Array) -> float:
-        """Return a t for which ``M / (1 + t)`` keeps to what fixed noise leaves of the targets for certain."""
-        rows, sizes = self.rows[self.queries], self.magnitudes[self.queries, self.fixed.shape[1] :]
-        size = np.einsum("jk,jk->j", sizes @ np.abs(inner), sizes)
-        reach = np.einsum("jk,jk->j", rows @ inner, rows) + 4 * (len(self.fixed) + 2) * linalg.EPS * size
-        left = (self.slack - self.slack_rounding)[self.queries]
-        ratios = np.divide(reach, left, out=np.where(size > 0, np.inf, 0.0), where=left > 0)
+        """Return a t for which ``M / (1 + t)`` is verified to meet `slack`."""
+        rows, magnitudes = self.rows[self.queries], self.magnitudes[self.queries, self.fixed.shape[1] :]
+        sums = np.einsum("jk,jk->j", magnitudes @ np.abs(inner), magnitudes)
+        variances = np.einsum("jk,jk->j", rows @ inner, rows) + 4 * (len(self.fixed) + 2) * linalg.EPS * sums
+        slack = (self.slack - self.slack_rounding)[self.queries]
+        ratios = np.divide(variances, slack, out=np.where(sums > 0, np.inf, 0.0), where=slack > 0)
         return max(float(ratios.max(initial=0.0)) - 1, 0.0)
 
 
 class _Frame:
-    """Independent directions, factored once: coordinates on them, and how well conditioned they are.
+    """A factorisation of independent directions, for coordinates on them and their condition number.
 
-    Rows are first brought to unit length, which makes standard deviations the unit of every noisy answer.
+    Rows are scaled to unit length, so that the unit of every noisy answer is its standard deviation.
     """
 
     def __init__(self, directions: Array) -> None:
@@ -252,90 +251,89 @@ class _Frame:
         self.orthonormal, self.triangle = scipy.linalg.qr(scaled / self.norms.T, mode="economic", check_finite=False)
 
     def coordinates(self, vectors: Array) -> Array:
-        inside = self.orthonormal.T @ (vectors / self.units)
-        solved = scipy.linalg.solve_triangular(self.triangle, inside, check_finite=False)
-        return np.asarray(solved / self.norms)
+        projected = self.orthonormal.T @ (vectors / self.units)
+        scaled = scipy.linalg.solve_triangular(self.triangle, projected, check_finite=False)
+        return np.asarray(scaled / self.norms)
 
     def condition(self) -> float:
         values = linalg.singular_values(self.triangle)
         return float(values[0] / values[-1])
 
 
-def _directions(rank: int, **named: npt.ArrayLike) -> Array:
-    """Return finite directions (rank, n), of which there may be none."""
-    ((name, value),) = named.items()
+def _directions(rank: int, **argument: npt.ArrayLike) -> Array:
+    """Return finite directions (rank, n), n ≥ 0."""
+    ((name, value),) = argument.items()
     if getattr(value, "shape", None) == (rank, 0):
         return np.zeros((rank, 0))
-    matrix = validate.finite(2, **named)
-    validate.moderate(**named)
+    matrix = validate.finite(2, **argument)
+    validate.moderate(**argument)
     if len(matrix) != rank:
         raise InvalidInputError(f"{name} must have {rank} rows, one per row of the basis, got shape {matrix.shape}")
     return matrix
 
 
-def relative(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _ratios(numerator: Array, denominator: Array) -> Array:
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
-# What all optima of a stage have in common: the face on which the next stage of the refined ordering stands.
-#
-# Not part of any judge: a stage is judged on the face that it names, wherever that came from.
+# The face of all optima of a stage, on which the next stage is posed. No certificate depends on this computation: a
+# stage is certified on its own face, from any source.
 
 
-FIXED, PER_ROOT_OF_GAP = 1e-5, 30.0
-"""Least eigenvalue of P, relative to the largest, that counts as range: 1e-5, or so many roots of the gap.
+RANGE_TOL, RANGE_GAP_FACTOR = 1e-5, 30.0
+"""Relative tolerances for the range of P: eigenvalues above 1e-5, and above 30 times the root of the gap.
 
-Where complementarity is not strict, an eigenvalue that vanishes at the optimum is still of the order of the root
-of the gap. A direction left open by mistake is fixed by the next stage; one fixed by mistake is lost."""
+If complementarity is not strict, an eigenvalue with limit 0 is of the order of the root of the gap. A direction that is
+left open by mistake is fixed by the next stage; a direction that is fixed by mistake is lost."""
 
-MOST_LEFT = 0.5
-"""The largest eigenvalues are always range, however badly a stage was solved: every stage settles something."""
+MAX_RANGE_TOL = 0.5
+"""Upper limit of the tolerance: a badly solved stage also fixes the directions of its largest eigenvalues."""
 
-SUPPORTED = 1e-4
-"""Least weight, relative to the largest, that proves a neighbour (or query) tight in every optimum."""
+MIN_TIGHT_WEIGHT = 1e-4
+"""Minimum weight, relative to the largest, of a neighbour or query that is tight in every optimum."""
 
-CLOSED, SUPPORTED_CLOSED = 1e-12, 1e-6
-"""A neighbour whose cost owes at most this share to M is closed; where its weight proves it tight, the second.
+CLOSED_TOL, TIGHT_CLOSED_TOL = 1e-12, 1e-6
+"""A neighbour is closed if M contributes at most this share of its cost; the second if its weight shows it tight.
 
-A query likewise, and then only where its target is spent up to the second share."""
+A query is closed likewise, and only if its variance is within the second tolerance of its target."""
 
 
 def profile_of(problem: FitnessForUse | PrivacyFirst, covariance: npt.ArrayLike) -> Array:
-    """Return the squared privacy cost of each pair of neighbours (s,), infinity for no covariance."""
+    """Return the squared privacy cost of each pair of neighbours (s,); infinite if the matrix is no covariance."""
     geometry = problem.geometry
     forms = geometry.forms(geometry.point(covariance))
     return np.full(geometry.moves.shape[1], np.inf) if forms is None else np.asarray(forms.profile)
 
 
 def next_stage(stage: RefinementStage, inner: Array, dual: FitnessDual, gap: float) -> RefinementStage:
-    """Return the next stage, from an optimal M (r, r) and weights that prove it to the relative `gap`.
+    """Return the next stage, from an optimal M (r, r) and weights that certify it to the relative `gap`.
 
     In coordinates in which M is the identity, P and Q are proportional up to the gap. Their common range is
-    fixed; neighbours and queries that no open direction reaches any more are closed.
+    fixed. Neighbours and queries that no longer depend on an open direction are closed.
     """
     factor = np.linalg.cholesky((inner + inner.T) / 2)
     moves = scipy.linalg.solve_triangular(factor, stage.moves, lower=True, check_finite=False)
     rows = stage.rows @ factor
     values, vectors = np.linalg.eigh(_common(moves, rows, dual))
-    fixed = values > min(max(FIXED, PER_ROOT_OF_GAP * np.sqrt(max(gap, 0.0))), MOST_LEFT) * values[-1]
-    shares, left = _shares(dual.neighbour_weights), vectors[:, ~fixed]
-    reach, costs = _norms(left.T @ moves), stage.costs + _norms(moves)
-    if shares @ (costs - stage.costs) <= SUPPORTED_CLOSED * costs[stage.neighbours].max():
-        # The worst neighbours cost what they cost, whatever M is: they close, and no direction is fixed.
-        left, reach = vectors, np.where(shares > SUPPORTED * shares.max(), 0.0, _norms(moves))
-    neighbours = _still_open(stage.neighbours, relative(reach, costs), shares)
-    reach, full = _norms((rows @ left).T), stage.variances + _norms(rows.T)
-    loose = full - reach < (1 - SUPPORTED_CLOSED) * stage.problem.targets
+    fixed = values > min(max(RANGE_TOL, RANGE_GAP_FACTOR * np.sqrt(max(gap, 0.0))), MAX_RANGE_TOL) * values[-1]
+    shares, open_directions = _shares(dual.neighbour_weights), vectors[:, ~fixed]
+    open_norms, costs = _norms(open_directions.T @ moves), stage.costs + _norms(moves)
+    if shares @ (costs - stage.costs) <= TIGHT_CLOSED_TOL * costs[stage.neighbours].max():
+        # The cost of the worst neighbours does not depend on M: they are closed, and no direction is fixed.
+        open_directions, open_norms = vectors, np.where(shares > MIN_TIGHT_WEIGHT * shares.max(), 0.0, _norms(moves))
+    neighbours = _still_open(stage.neighbours, _ratios(open_norms, costs), shares)
+    open_norms, total_norms = _norms((rows @ open_directions).T), stage.variances + _norms(rows.T)
+    slack_queries = total_norms - open_norms < (1 - TIGHT_CLOSED_TOL) * stage.problem.targets
     shares = _shares(dual.query_weights * stage.problem.targets)
-    queries = _still_open(stage.queries, np.where(loose, 1.0, relative(reach, full)), shares)
-    done = vectors[:, left.shape[1] :]
-    for seen in (moves[:, neighbours], rows[queries].T):
-        left, unseen = _split_by_reach(left, left.T @ seen)
-        done = np.hstack([done, unseen])
+    queries = _still_open(stage.queries, np.where(slack_queries, 1.0, _ratios(open_norms, total_norms)), shares)
+    fixed_directions = vectors[:, open_directions.shape[1] :]
+    for dependent in (moves[:, neighbours], rows[queries].T):
+        open_directions, orthogonal = _split_by_span(open_directions, open_directions.T @ dependent)
+        fixed_directions = np.hstack([fixed_directions, orthogonal])
     return RefinementStage(
         stage.problem,
-        np.hstack([stage.fixed, stage.open @ (factor @ done)]),
-        stage.open @ (factor @ left),
+        np.hstack([stage.fixed, stage.open @ (factor @ fixed_directions)]),
+        stage.open @ (factor @ open_directions),
         neighbours,
         queries,
     )
@@ -356,17 +354,17 @@ def _shares(weights: Array) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def _split_by_reach(directions: Array, vectors: Array) -> tuple[Array, Array]:
-    """Split directions into those that some of the vectors (coordinates on them) reach, and the others.
+def _split_by_span(directions: Array, vectors: Array) -> tuple[Array, Array]:
+    """Split directions into the span of the vectors (coordinates on them) and its orthogonal complement.
 
-    Nothing open is moved in the others, up to what was closed as rounding: their noise stays as it is.
+    Costs and variances of open neighbours and queries do not depend on noise in the complement, up to `CLOSED_TOL`.
     """
     norms = np.linalg.norm(vectors, axis=0)
     unit = vectors[:, norms > 0] / norms[norms > 0]
     if not unit.size:
         return directions[:, :0], directions
     left, values, _ = linalg.svd(unit, full_matrices=True)
-    rank = int(np.count_nonzero(values > np.sqrt(CLOSED) * values[0]))  # costs and variances are squares of these
+    rank = int(np.count_nonzero(values > np.sqrt(CLOSED_TOL) * values[0]))  # costs and variances are squares of these
     return (
         (directions, directions[:, :0])
         if rank == len(unit)
@@ -374,19 +372,19 @@ def _split_by_reach(directions: Array, vectors: Array) -> tuple[Array, Array]:
     )
 
 
-def _still_open(indices: Indices, reach: Array, shares: Array) -> Indices:
-    """Return the indices that M still reaches; where a weight proves one tight, rounding may reach further."""
-    least = np.where(shares > SUPPORTED * shares.max(), SUPPORTED_CLOSED, CLOSED)
-    return np.asarray(indices[(reach > least)[indices]])
+def _still_open(indices: Indices, dependence: Array, shares: Array) -> Indices:
+    """Return the indices whose cost or variance depends on M, up to the tolerance of their weight."""
+    tolerances = np.where(shares > MIN_TIGHT_WEIGHT * shares.max(), TIGHT_CLOSED_TOL, CLOSED_TOL)
+    return np.asarray(indices[(dependence > tolerances)[indices]])
 
 
 StageSolver = Callable[[RefinementStage], tuple[Array, FitnessDual, int]]
-"""Returns an optimal M (r, r) of a stage, scaled to its targets, weights that prove it, and the steps it took."""
+"""Returns an optimal M (r, r) of a stage, scaled to its targets, its dual weights, and the number of iterations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refinement:
-    """The one optimal covariance whose sorted privacy profile is least, lexicographically.
+    """The optimal covariance with the lexicographically least sorted privacy profile.
 
     Source: definition 5 and Theorem 11 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of
     differentially private linear queries", PVLDB 14(10), 2021: the minimum is unique.
@@ -394,11 +392,10 @@ class Refinement:
     Attributes
     ----------
     solution : Solution
-        Of the problem itself: the refined covariance, and the weights that prove its cost.
+        The refined covariance as a solution of the problem, with dual weights.
     stages : tuple of Solution
-        One per stage, over its `RefinementStage` and the same covariance (in the units of `FitnessForUse`): each
-        certifies that, on the face that the earlier stages leave, no covariance has a smaller worst cost of the
-        neighbours that were still open.
+        One per stage, for its `RefinementStage` and the same covariance (in the units of `FitnessForUse`). Each
+        certifies that no covariance on the face of its stage has a smaller worst cost of the open neighbours.
     """
 
     solution: Solution
@@ -416,12 +413,12 @@ class Refinement:
 
     @property
     def mechanism(self) -> LinearGaussianMechanism:
-        """The mechanism to release with."""
+        """The mechanism ``B x + N(0, Σ)``."""
         return self.solution.mechanism
 
     @property
     def certified(self) -> bool:
-        """Whether every stage, and the answer as a whole, is proven to the tolerance."""
+        """Whether the solution and every stage are certified to the tolerance."""
         return all(answer.status is Status.CERTIFIED for answer in (self.solution, *self.stages))
 
     @property
@@ -439,21 +436,21 @@ def refine(
     solver: str,
     deadline: Deadline = NO_DEADLINE,
 ) -> Refinement:
-    """Solve stage after stage until nothing is open; the caller supplies the solver.
+    """Solve one stage after the other, with the caller's solver, until no neighbour is open.
 
-    The refinement never returns less than an earlier stage. If rounding has spoilt the face of a stage, its covariance
-    can raise a worst cost that was minimised before. It is then left out, and counts as unproven.
+    The result is never worse than that of an earlier stage. If rounding errors of a face raise a worst cost that an
+    earlier stage minimised, the stage is dropped and counts as not certified.
 
     - `problem`: the problem;
-    - `directions` (k, r): columns that span all B u_i, chosen so that an optimal M on them is not far from the
+    - `directions` (k, r): columns that span all B u_i, scaled so that an optimal M on them is close to the
       identity;
-    - `solve`: solves one stage as accurately as it can: errors of a stage are inherited by the next;
-    - `tol`: gap to prove in every stage;
+    - `solve`: solves one stage to attainable precision, since the next stage inherits its error;
+    - `tol`: largest gap of a certified stage;
     - `solver`: name for the solutions;
-    - `deadline`: after which no stage is begun but the first; open directions then stay open, and count as unproven.
+    - `deadline`: no stage but the first starts after it; the last stage then counts as not certified.
     """
-    began, whole = time.perf_counter(), accuracy_first(problem)
-    stage = RefinementStage(whole, np.zeros((len(directions), 0)), directions)
+    start, first_problem = time.perf_counter(), accuracy_first(problem)
+    stage = RefinementStage(first_problem, np.zeros((len(directions), 0)), directions)
     solved: list[tuple[RefinementStage, FitnessDual, int]] = []
     best_profile = np.full(stage.moves.shape[1], np.inf)
     with np.errstate(all="ignore"):
@@ -461,13 +458,13 @@ def refine(
             try:
                 inner, dual, steps = solve(stage)
             except np.linalg.LinAlgError:
-                # A stage that doubles do not hold stays open, and counts as unproven.
+                # A stage beyond double precision stays open, and counts as not certified.
                 if not solved:
                     raise
                 break
             point = stage.covariance(inner)
-            candidate = whole.feasible(point)
-            profile = profile_of(whole, candidate)
+            candidate = first_problem.feasible(point)
+            profile = profile_of(first_problem, candidate)
             open_so_far = [old.neighbours for old in (stage, *(earlier for earlier, _, _ in solved))]
             if solved and not all(profile[at].max() <= (1 + tol) * best_profile[at].max() for at in open_so_far):
                 break
@@ -476,66 +473,66 @@ def refine(
             try:
                 stage = next_stage(stage, inner, dual, stage.certify(point, dual).gap)
             except np.linalg.LinAlgError:
-                # Numerically singular noise has no square root to go on with; the judge says what that is worth.
+                # Numerically singular noise has no square root for a next stage.
                 break
     reason = Status.STEPS_EXHAUSTED if deadline.passed else Status.STALLED
     judge = partial(judged_solution, tol=tol, otherwise=reason, solver=solver)
     stages = tuple(judge(stage, covariance, dual, iterations=steps) for stage, dual, steps in solved)
-    total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - began
+    total, seconds = sum(steps for _, _, steps in solved), time.perf_counter() - start
     first = solved[0][1]
     answer = Refinement(
         judge(problem, problem.feasible(covariance), first, iterations=total, seconds=seconds),
-        _proven_in_order(stages, stage.finished),
+        _certified_in_order(stages, stage.finished),
     )
     if not answer.certified:
         warnings.warn(
-            f"{solver}: a stage is proven to {answer.gap:.1e} where {tol:.1e} was asked",
+            f"{solver}: a stage has a gap of {answer.gap:.1e}, above the tolerance {tol:.1e}",
             UncertifiedWarning,
             stacklevel=3,
         )
     return answer
 
 
-def _proven_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
-    """Return the stages, those after the first unproven one marked unproven too: their face is uncertain."""
-    proven = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
-    rest = list(stages[len(proven) :])
-    if not rest and not finished:
-        proven, rest = proven[:-1], proven[-1:]
-    message = "An earlier stage is not proven, so the face of this one is in doubt."
+def _certified_in_order(stages: tuple[Solution, ...], finished: bool) -> tuple[Solution, ...]:
+    """Mark the stages after the first uncertified one as uncertified, since their face is uncertain."""
+    certified = list(itertools.takewhile(lambda stage: stage.status is Status.CERTIFIED, stages))
+    uncertified = list(stages[len(certified) :])
+    if not uncertified and not finished:
+        certified, uncertified = certified[:-1], certified[-1:]
+    message = "An earlier stage is not certified, so the face of this stage is uncertain."
     doubtful = [
         retold(stage, status=Status.STALLED, message=message) if stage.status is Status.CERTIFIED else stage
-        for stage in rest
+        for stage in uncertified
     ]
-    return (*proven, *doubtful)
+    return (*certified, *doubtful)
 
 
 def accuracy_first(problem: FitnessForUse | PrivacyFirst) -> FitnessForUse:
-    """Return the problem whose optima are refined; `InputTypeError` for anything else."""
+    """Return the `FitnessForUse` problem whose optima are refined; raises `InputTypeError` for other classes."""
     if not isinstance(problem, FitnessForUse | PrivacyFirst):
         raise InputTypeError(f"problem must be FitnessForUse or PrivacyFirst, got {type(problem).__name__}")
     if problem.geometry.name not in ("dense", "stream"):
         raise InvalidInputError(
-            f"refine takes geometry 'dense', got {problem.geometry.name!r}: stages are found on a matrix; state the "
-            f"problem with geometry='dense' where there can be one (on marginals every record costs the same anyway)"
+            f"refine supports geometry 'dense', got {problem.geometry.name!r}: pose the problem with geometry='dense' "
+            f"if its matrices fit in memory (on marginals every record costs the same anyway)"
         )
     posed = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
     return posed.on_matrix()
 
 
-# The refined privacy ordering: which of two mechanisms of equal privacy cost leaves more privacy budget.
+# Comparison in the refined privacy ordering: of two mechanisms of equal cost, the one with more remaining budget.
 
 
 Profiled: TypeAlias = GaussianPrivacy | Solution | Refinement | npt.ArrayLike
-"""A mechanism, a solution or refinement that has one, or a privacy profile itself (s,)."""
+"""A mechanism, a solution or refinement with a mechanism, or a privacy profile (s,)."""
 
 
 def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     """Compare two mechanisms in the refined privacy ordering: -1 if a is more private, 0 if equal, 1 if less.
 
-    The privacy profiles ``p_i = (B u_i)' Σ⁻¹ (B u_i)`` are sorted in decreasing order and compared like words in
-    a dictionary: the first entries that differ decide, the smaller is the more private. So the privacy cost
-    decides, and where it is equal, what remains of it for further queries (`free_budget`).
+    The privacy profiles ``p_i = (B u_i)' Σ⁻¹ (B u_i)`` are sorted in decreasing order and compared
+    lexicographically: at the first difference, the smaller entry is the more private. So the privacy cost decides,
+    and if it is equal, the budget that remains for further queries (`free_budget`).
     Raises `InvalidInputError` or `InputTypeError` for profiles of different lengths, with NaN or negative entries,
     or not numbers; a negative tolerance; `InfeasibleAnswerError` for a solution without a mechanism.
     Source: definitions 4 and 5 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
@@ -546,8 +543,8 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
     a, b : LinearGaussianMechanism, Solution, Refinement or (s,) array
         The mechanisms, or their profiles. Profiles of one length, over the same kind of neighbours.
     tol : float
-        Entries differ if they do by more than this, relative to the larger of the two; infinite ones are
-        equal. Equality within a tolerance is not transitive: many small steps can add up to a difference.
+        Entries are equal if their difference is at most this, relative to the larger one, or if both are infinite.
+        Equality within a tolerance is not transitive.
 
     Returns
     -------
@@ -568,11 +565,11 @@ def compare_privacy(a: Profiled, b: Profiled, tol: float = 1e-9) -> int:
             f"a and b must be profiles of the same length, got {len(first)} and {len(second)} pairs of neighbours"
         )
     with np.errstate(invalid="ignore"):
-        apart = np.abs(first - second) > margin * np.maximum(first, second)
-    apart |= np.isinf(first) != np.isinf(second)
-    if not np.any(apart):
+        differ = np.abs(first - second) > margin * np.maximum(first, second)
+    differ |= np.isinf(first) != np.isinf(second)
+    if not np.any(differ):
         return 0
-    decisive = int(np.argmax(apart))
+    decisive = int(np.argmax(differ))
     return -1 if first[decisive] < second[decisive] else 1
 
 

@@ -127,7 +127,8 @@ class Workload(Displayed):
         queries, cells = self.shape
         if queries * cells > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"workload of shape {queries} x {cells} is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+                f"workload of shape {queries} x {cells} is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} "
+                "entries)"
             )
         matrix = self.matrix
         return freeze(matrix.toarray()) if sp.issparse(matrix) else matrix

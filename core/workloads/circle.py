@@ -63,7 +63,7 @@ class CircularWorkload(StructuredWorkload):
         """W (m, n), dense; refused if it has too many entries."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large to write out "
+                f"circular queries of shape {self.shape[0]} x {self.shape[1]} are too large for a dense matrix "
                 f"(limit {MAX_DENSE_ENTRIES} entries); geometry='blocks' needs no matrix"
             )
         cells = np.arange(self.shape[1])

@@ -88,7 +88,7 @@ class ProductWorkload(StructuredWorkload):
             entries = math.prod(_stored_entries(factor) for factor in self.factors)
             if entries > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
-                    f"a product of {count_text(entries)} entries is too large to write out (limit "
+                    f"a product of {count_text(entries)} entries is too large for a dense matrix (limit "
                     f"{MAX_DENSE_ENTRIES}); geometry='product' needs no matrix"
                 )
             matrices = [factor.matrix for factor in self.factors]

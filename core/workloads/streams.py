@@ -40,7 +40,7 @@ class RuleWorkload(StructuredWorkload):
             queries, cells = self.shape
             if queries * cells > MAX_DENSE_ENTRIES:
                 raise InvalidInputError(
-                    f"{self.too_large} {cells} cells are too many to write out (limit {MAX_DENSE_ENTRIES} entries); "
+                    f"{self.too_large} {cells} cells are too many for a matrix (limit {MAX_DENSE_ENTRIES} entries); "
                     f"{self.instead}"
                 )
             set_parts(self, _matrix=freeze(self._rows(np.arange(queries))))
@@ -373,7 +373,7 @@ def _square(cells: int) -> int:
     """Return a number of cells d; refuse too many for a matrix (d, d)."""
     if cells**2 > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
-            f"Gram matrix of {cells} cells is too large to write out (limit {MAX_DENSE_ENTRIES} entries)"
+            f"Gram matrix of {cells} cells is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} entries)"
         )
     return cells
 

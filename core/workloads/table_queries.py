@@ -94,7 +94,7 @@ class TableWorkload(StructuredWorkload):
         """W (m, d); refused if it has too many entries."""
         if self.shape[0] * self.shape[1] > MAX_DENSE_ENTRIES:
             raise InvalidInputError(
-                f"query tables of {count_text(self.shape[1])} cells are too large to write out "
+                f"query tables of {count_text(self.shape[1])} cells are too large for a dense matrix "
                 f"(limit {MAX_DENSE_ENTRIES} entries); geometry='split' needs no matrix"
             )
         sizes = self.sizes

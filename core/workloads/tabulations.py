@@ -41,7 +41,7 @@ def check_size(domain: Domain, tables: int) -> None:
     if tables * domain.cells > MAX_ENTRIES:
         exponent = domain.cells.bit_length() - 1
         raise InvalidInputError(
-            f"marginals of a domain of 2^{exponent} or more cells are too large to write out "
+            f"marginals of a domain of 2^{exponent} or more cells are too large for a dense matrix "
             f"(limit {MAX_ENTRIES} non-zero entries in all)"
         )
 

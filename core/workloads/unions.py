@@ -118,8 +118,8 @@ class UnionWorkload(StructuredWorkload):
         if self._matrix is None:
             if sum(self._entries(table) for table in self.tables) > tabulations.MAX_ENTRIES:
                 raise InvalidInputError(
-                    f"{count_text(self.shape[0])} queries over {count_text(self.shape[1])} cells are too large to "
-                    f"write out (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
+                    f"{count_text(self.shape[0])} queries over {count_text(self.shape[1])} cells are too many for a "
+                    f"sparse matrix (limit {tabulations.MAX_ENTRIES} entries); geometry='blocks' needs no matrix"
                 )
             rows = sp.vstack([self._rows(table) for table in self.tables], format="csr")
             set_parts(self, _matrix=sp.csr_array(rows))

@@ -160,7 +160,7 @@ class TestSolve:
             ("are solved by table", ("judge", "census_tables", "--covariance", "mine.npy")),
             ("are solved by table", ("solve", "census_tables", "--refine")),
             ("are solved by table", ("solve", "census_tables", "--problem", "weighting")),
-            ("too large to write out", ("solve", "circular_ranges:1000", "--geometry", "dense")),
+            ("too large for a dense matrix", ("solve", "circular_ranges:1000", "--geometry", "dense")),
             ("rho must be positive", ("solve", SMALL, "--rho", "-1")),
         ],
     )

@@ -95,7 +95,7 @@ class TestCommonMechanisms:
         problem = dm.CommonMechanism(self.CELLS)
         lie = crosscheck.judge(problem, np.diag([1.0, 4.0]) if np.allclose(problem.basis, np.eye(2)) else np.eye(2))
         assert not lie.feasible and lie.maximality is None and lie.scaled.feasible
-        with pytest.raises(dm.errors.InvalidInputError, match="the rival must answer all 2 queries"):
+        with pytest.raises(dm.errors.InvalidInputError, match="the mechanism must answer all 2 common queries"):
             crosscheck.judge(problem, dm.LinearGaussianMechanism([[1, 1]], [[9.0]]))
 
 

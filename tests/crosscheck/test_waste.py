@@ -129,7 +129,7 @@ class TestWaste:
         exact = dm.LinearGaussianMechanism(np.eye(3), np.diag([1.0, 1.0, 0.0]))
         with pytest.raises(dm.errors.InvalidInputError, match="positive and finite"):
             crosscheck.waste(exact, dm.workloads.prefix(3))
-        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large for a dense matrix"):
             huge = dm.BlockMechanism.of_tables(dm.workloads.marginals([10] * 10, ways=1))
             crosscheck.waste(huge, dm.workloads.prefix(4))
 

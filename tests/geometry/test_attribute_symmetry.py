@@ -208,7 +208,7 @@ class TestCircles:
     def test_too_large_ones_and_bad_input_are_refused(self) -> None:
         asked = workloads.circular_ranges(1000)
         assert asked.shape == (999_001, 1000) and not asked.is_sparse
-        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large for a dense matrix"):
             _ = asked.matrix
         for message, call in (
             ("lengths", lambda: workloads.circular_ranges(4, lengths=[5])),

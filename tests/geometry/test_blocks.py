@@ -482,7 +482,7 @@ class TestStatement:
         assert pickle.loads(pickle.dumps(asked)).names == asked.names
         large = workloads.union([10] * 400, {"t": ["a0", "a7"]})
         assert "1e+400 cells" in repr(large)
-        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too many for a sparse matrix"):
             _ = large.matrix
         with pytest.raises(dm.errors.InvalidInputError, match="too many"):
             _ = workloads.union([300] * 3, {"t": ["a0", "a1", "a2"]}).names

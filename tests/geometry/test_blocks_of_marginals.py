@@ -158,7 +158,7 @@ def test_too_large_ones_are_refused() -> None:
     large = dm.workloads.marginals([10] * 60, ways=(1, 2))
     for problem in (dm.FitnessForUse, dm.TotalVariance):
         with pytest.raises(
-            dm.errors.InvalidInputError, match="too large to write out.*geometry='blocks' needs no matrix"
+            dm.errors.InvalidInputError, match="too large for a dense matrix.*geometry='blocks' needs no matrix"
         ):
             problem(large, 1.0, geometry="dense")
 

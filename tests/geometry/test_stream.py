@@ -376,7 +376,7 @@ class TestMechanism:
         with pytest.raises(dm.errors.InvalidInputError, match="workload must have 4 cells"):
             mechanism.point_on(other.geometry)
         tables = dm.FitnessForUse(dm.workloads.marginals([2, 2], ways=1))
-        with pytest.raises(dm.errors.InvalidInputError, match="answers problems on geometry 'dense' or"):
+        with pytest.raises(dm.errors.InvalidInputError, match="has estimates for geometry 'dense' or"):
             mechanism.point_on(tables.geometry)
         with pytest.raises(dm.errors.InputTypeError, match="workload must be made by"):
             dm.StreamMechanism(dm.workloads.identity(4), np.ones(4), np.ones(4))  # type: ignore[arg-type]

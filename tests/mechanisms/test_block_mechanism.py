@@ -260,9 +260,9 @@ def shapes_needed(mechanism: dm.BlockMechanism) -> list[tuple[tuple[int, ...], t
 class TestWhatIsNotAnswered:
     def test_is_refused_by_name(self) -> None:
         cases: Any = (
-            ("marginals", {"a": [1, 0], "c": [1, 0]}, "a x c is not answered: .* differences of a x differences of c"),
+            ("marginals", {"a": [1, 0], "c": [1, 0]}, "a x c is not answered: differences of a x differences of c"),
             ("groups", {"age": [0, 0, 1, -1, 0]}, "differences of age among its values 2 … 4"),
-            ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: .* hour at frequency 2"),
+            ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: hour at frequency 2"),
             ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for the total"),
             ("circles", {"hour": [1.0] * 5, "day": [1, -1, 0, 0, 0, 0], "other": [1]}, "attribute 'other'"),
             ("circles", {"hour": [1, 2]}, "must have 5 entries"),
@@ -336,7 +336,7 @@ class TestAsAnAnswer:
             with pytest.raises(dm.errors.DualmechError, match=message):
                 dm.BlockMechanism(*cast(Any, arguments))
         asked = dm.workloads.union({"a": 1000, "b": 1000}, {"a": ["a"], "b": ["b"]})
-        with pytest.raises(dm.errors.InvalidInputError, match="1e\\+06 cells is too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="1e\\+06 cells is too large for a dense matrix"):
             dm.BlockMechanism.of_tables(asked).dense()
 
 

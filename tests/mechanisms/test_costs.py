@@ -135,13 +135,13 @@ def test_rows_that_differ_where_there_is_no_noise_cost_infinity(off: float) -> N
     assert mechanism.profile.tolist() == [pytest.approx(1.0), math.inf]
     assert mechanism.compose(mechanism).profile.tolist() == [pytest.approx(2.0), math.inf]
     assert mechanism.standardize().profile.tolist() == [pytest.approx(1.0), math.inf]
-    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+    with pytest.raises(dm.errors.InvalidInputError, match="verified to be positive definite"):
         mechanism.participation_cost(2, 1)
-    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+    with pytest.raises(dm.errors.InvalidInputError, match="verified to be positive definite"):
         dm.EpochsMechanism(mechanism, "participation:2:1")
     same = dm.LinearGaussianMechanism(np.ones((2, 2)), np.ones((2, 2)))
     assert not same.releases_exactly and same.standardize().squared_privacy_cost == pytest.approx(1.0)
-    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+    with pytest.raises(dm.errors.InvalidInputError, match="verified to be positive definite"):
         same.participation_cost(2, 1)
-    with pytest.raises(dm.errors.InvalidInputError, match="proven to be positive definite"):
+    with pytest.raises(dm.errors.InvalidInputError, match="verified to be positive definite"):
         dm.EpochsMechanism(same, "participation:2:1")

@@ -127,7 +127,7 @@ def check_costs(made: Any, cost: Rows) -> int:
 def test_what_a_file_would_understate_is_not_saved(tmp_path: Any) -> None:
     rounded = single("nearly parallel rows")[0].rebase(np.eye(2))
     if np.any(dm.LinearGaussianMechanism(np.eye(2), rounded.covariance()).profile < rounded.profile * (1 - 1e-8)):
-        with pytest.raises(dm.errors.InvalidInputError, match="save that one"):
+        with pytest.raises(dm.errors.InvalidInputError, match="save the original"):
             dm.save(rounded, tmp_path / "noise.npz")
     plain = single("plain")[0].rebase(np.eye(4))
     dm.save(plain, tmp_path / "plain.npz")

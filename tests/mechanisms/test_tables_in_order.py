@@ -119,7 +119,7 @@ def test_circles_meet_whole_attributes_and_nothing_else() -> None:
     assert covariance is not None
     assert written.certify(covariance, fast.solve(written).dual).gap < 1e-6
     halves = dm.workloads.union(sizes, {"halves": {"hour": dm.Workload(np.kron(np.eye(2), np.ones(4)))}})
-    with pytest.raises(dm.errors.InvalidInputError, match="turn 'hour'"):
+    with pytest.raises(dm.errors.InvalidInputError, match="cyclic queries of 'hour'"):
         dm.CommonMechanism([circle, dm.BlockMechanism.of_tables(halves)])
 
 
@@ -143,7 +143,7 @@ def test_bad_input_is_refused_by_name() -> None:
         ("two or more", lambda one: dm.CommonMechanism([one])),
         ("sequence of two or more", lambda one: dm.CommonMechanism(one)),
         (
-            "tells values of 'age' apart that the others do not",
+            "distinguishes values of 'age' that the others do not",
             lambda one: dm.CommonMechanism([one, one]).covariance_from(random_tables(2)),
         ),
         ("on other blocks|same blocks", lambda one: one.combine({}, (random_tables(2), {}))),

@@ -153,7 +153,7 @@ def test_variances_of_more_terms_than_are_proven(make: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = np.vstack([np.tril(np.ones((CELLS, CELLS))), np.eye(CELLS)])
     with mpmath.workdps(DIGITS), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise, "MOST_PROVEN", 0)
+        patch.setattr(noise, "MAX_VERIFIED_ENTRIES", 0)
         mechanism, covariance = make(rng, 12.0)
         workload = dm.Workload(rows)
         check(mechanism.variances(workload), true_forms(covariance, rows))
@@ -325,13 +325,13 @@ class TestStreams:
 def test_rows_that_hardly_differ_noise_that_cancels_and_little_noise() -> None:
     mechanism = dm.LinearGaussianMechanism([[1.0, 1.0], [1.0, 1.0 + 2.0**-50]], np.eye(2))
     for told in (mechanism.variances, mechanism.covariance):
-        with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+        with pytest.raises(dm.errors.InvalidInputError, match="relative rounding error above"):
             told(dm.Workload([[1.0, 1.0]]))
     geometry = Blocks.of(dm.workloads.union({"a": 3}, {"sums": {"a": dm.workloads.prefix(3)}}))
     nearly = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0 + 1e-13, 0.0], [0.0, 0.0, 1.0]])
     blocks = dm.BlockMechanism(geometry, BlockPoint(np.zeros(0), (nearly,)))
     assert blocks.variance_of({"a": np.eye(3)[0]}) == pytest.approx(1.0)
-    with pytest.raises(dm.errors.InvalidInputError, match="cannot be told from rounding"):
+    with pytest.raises(dm.errors.InvalidInputError, match="relative rounding error above"):
         blocks.variance_of({"a": np.array([1.0, 1.0, 0.0])})
     rounded_up = costs.require_told(np.array([1.0, 1e-8]), np.array([1e-9, 5e-11]), noise=1e-8)
     assert rounded_up.tolist() == [1.0, 1e-8 + 5e-11]

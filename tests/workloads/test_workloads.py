@@ -297,7 +297,7 @@ class TestSelectedRows:
         cells = 2**20
         odd = workloads.prefix(cells).select(np.arange(1, cells, 2))
         assert odd.apply(np.ones(cells))[-1] == cells and "of prefixes" in repr(odd)
-        with pytest.raises(dm.errors.InvalidInputError, match="too large to write out"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too large for a dense matrix"):
             odd.dense()
         with pytest.raises(dm.errors.InvalidInputError, match="one or more, got none"):
             odd.select([])

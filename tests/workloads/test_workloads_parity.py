@@ -51,7 +51,7 @@ def test_refuses() -> None:
     for attributes, order, said in (
         (0, None, "attributes"),
         (25, 1, "attributes must be at most 24"),
-        (24, None, "too large to write out"),
+        (24, None, "too large for a dense matrix"),
         (3, 4, "order must be an integer from 0 to 3"),
         (3, -1, "order must be an integer"),
         (3, (1, 1), "distinct"),

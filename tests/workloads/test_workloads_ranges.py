@@ -68,7 +68,7 @@ class TestRangeMarginals:
         assert by_ways.names == by_sets.names and by_ways.groups == by_sets.groups
         pairs = 2 * 36 * 136 + 136 * 136
         assert workloads.range_marginals([8, 16, 16], ways=2).shape == (pairs, 2048)
-        with pytest.raises(dm.errors.InvalidInputError, match="too large"):
+        with pytest.raises(dm.errors.InvalidInputError, match="too many"):
             workloads.range_marginals([2048], ways=1)
 
     @pytest.mark.parametrize(

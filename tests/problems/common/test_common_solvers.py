@@ -464,7 +464,7 @@ class TestLeastVolume:
                 lambda: dm.CommonMechanism(pair, decisions=asked, criterion="volume"),
             ),
             (
-                r"mechanisms\[1\] answers some common query with noise that double precision",
+                r"mechanisms\[1\] answers a common query with a variance below rounding error",
                 lambda: dm.CommonMechanism([pair[0], thin], criterion="volume"),
             ),
             (

@@ -276,7 +276,7 @@ class TestCertificates:
             dm.results.RefinementStage(stage.problem, np.ones((1, 1)), stage.open)
 
     def test_says_so_where_a_stage_is_not_proven(self) -> None:
-        with pytest.warns(dm.errors.UncertifiedWarning, match="a stage is proven to"):
+        with pytest.warns(dm.errors.UncertifiedWarning, match="a stage has a gap of"):
             answer = fast.refine(dm.FitnessForUse(dm.workloads.prefix(6), 1.0), tol=1e-16)
         assert not answer.certified
 

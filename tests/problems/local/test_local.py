@@ -219,8 +219,8 @@ class TestJudge:
             ("epsilon must be from 1e-06 to 100", {"epsilon": 1e-7}),
             ("criterion must be one of average, worst", {"criterion": "median"}),
             ("prior belongs to the average case", {"criterion": "worst", "prior": [0.5, 0.5]}),
-            ("prior must hold 2 numbers", {"prior": [0.5, 0.6]}),
-            ("prior must hold 2 numbers", {"prior": [1.5, -0.5]}),
+            ("prior must hold 2 non-negative numbers", {"prior": [0.5, 0.6]}),
+            ("prior must hold 2 non-negative numbers", {"prior": [1.5, -0.5]}),
         ):
             given_arguments: dict[str, Any] = {"workload": HISTOGRAM(2), "epsilon": 1.0, **arguments}
             with pytest.raises(dm.errors.DualmechError, match=message):
