@@ -1,4 +1,4 @@
-"""Chains of common mechanisms: what several mechanisms share, then what all but the first share, and so on."""
+"""Chains of common mechanisms: of all mechanisms, then of all but the first, and so on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dualmech.progress import Status
 from dualmech.solution import Solution, retold
 from dualmech.validate import Array
 
-# Branches of a chain: decisions, the rules that make them, the guarantee over all branches, and outcomes.
+# Decisions along a chain, their rules, the guarantee over all branches, and outcomes.
 
 
 GO_ON, STOP = -1, -2
-"""What a rule may say instead of the index of a mechanism: release the next stage; release nothing more."""
+"""Decisions of a rule besides the index of a mechanism: release the next stage; stop."""
 
 Rule = Callable[[int, Array], npt.ArrayLike]
-"""Takes a stage and the answers (n, k) known by then, of n data sets; returns n decisions."""
+"""Takes the index of a stage and the answers (n, k) so far, of n data sets; returns n decisions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class Guarantee(GaussianPrivacy):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenAnswers:
-    """The answers of one mechanism, for the blocks that chose it: their indices (b,), and the values (b, m)."""
+    """The answers of one mechanism: indices (b,) of the blocks that chose it, and values (b, m)."""
 
     blocks: npt.NDArray[np.intp]
     values: Array
@@ -64,11 +64,11 @@ class ChainOutcome:
     Attributes
     ----------
     choices : (n,) array
-        Index of the mechanism each block ended with, or `STOP`.
+        Index of the mechanism that each block chose, or `STOP`.
     stages : (n,) array
-        The stage at which that was decided.
+        The stage of this decision.
     answers : tuple of ChosenAnswers
-        By mechanism.
+        One for each mechanism.
     """
 
     choices: npt.NDArray[np.intp]
@@ -77,11 +77,11 @@ class ChainOutcome:
 
 
 def _decisions(rule: Rule, stage: int, answers: Array, mechanisms: int) -> npt.NDArray[np.intp]:
-    """Return a rule's decisions on answers (n, k) after a stage; refuse those that the stage does not offer.
+    """Return a rule's decisions on answers (n, k) after a stage, checked.
 
     Stage s offers the mechanisms s to ``mechanisms - 1``, `STOP`, and `GO_ON` unless it is the last.
     """
-    decisions = validate.integers(**{f"what rule returns at stage {stage}": rule(stage, answers)})
+    decisions = validate.integers(**{f"decisions of rule at stage {stage}": rule(stage, answers)})
     if len(decisions) != len(answers):
         raise InvalidInputError(f"rule must return {len(answers)} integers at stage {stage}, got {len(decisions)}")
     last = stage == mechanisms - 2
@@ -105,18 +105,18 @@ def _gathered(mechanism: LinearGaussianMechanism, parts: list[tuple[npt.NDArray[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainStage:
-    """One stage of a chain: the mechanism run, the mechanism known afterwards, and the stages that may follow.
+    """One stage of a chain: its increment, the composition of all increments so far, and the residuals after it.
 
     Attributes
     ----------
     index : int
-        s; the mechanisms still to choose from are s, s + 1, …
+        s; the remaining mechanisms are s, s + 1, …
     step : Decomposition or TableDecomposition
-        How `known` is made up of what was known before and the increment.
+        The decomposition of `known` into the previous `known` and the increment.
     solution : Solution
-        Of the common mechanism of the residuals that the stage before leaves, with its certificate.
+        The common mechanism of the residuals of the previous stage, with its certificate.
     decompositions : tuple of Decomposition or TableDecomposition
-        How mechanism s, s + 1, … is made up of `known` and its residual.
+        The decompositions of mechanisms s, s + 1, … into `known` and a residual.
     """
 
     index: int
@@ -126,27 +126,27 @@ class ChainStage:
 
     @property
     def increment(self) -> Any:
-        """What this stage runs; without any queries where nothing more is common."""
+        """The mechanism that this stage releases; without queries if the residuals have none in common."""
         return self.step.residual
 
     @property
     def known(self) -> Any:
-        """All that has been released by then; of mechanisms on cells, on independent rows with unit noise."""
+        """The composition of all increments so far; on cells, on independent rows with unit noise."""
         return self.step.target
 
     @property
     def trivial(self) -> bool:
-        """Whether nothing more is common, so that the stage releases nothing."""
+        """Whether the residuals have no common query, so that the increment has none."""
         return not self.increment.rank
 
     @property
     def maximality(self) -> Maximality:
-        """Whether the known mechanism is a maximal common mechanism of all that remain to choose from."""
+        """Whether `known` is a maximal common mechanism of all remaining mechanisms."""
         targets = [decomposition.target for decomposition in self.decompositions]
         return CommonMechanism(targets).maximality(self.known)
 
     def decomposition(self, mechanism: int) -> AnyDecomposition:
-        """Return the decomposition of the mechanism of this index into the mechanism known here and its residual."""
+        """Return the decomposition of the mechanism with this index into `known` and its residual."""
         offered = validate.index(self.index + len(self.decompositions), mechanism=mechanism)
         if offered < self.index:
             raise InvalidInputError(f"mechanism must be {self.index} or a later one at this stage, got {offered}")
@@ -155,23 +155,23 @@ class ChainStage:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Chain:
-    """Mechanisms to choose from, one after the other, without paying for the choice.
+    """An adaptive choice between p mechanisms, at the cost of the chosen mechanism.
 
-    Stage 0 releases the information common to all p mechanisms, stage s that common to mechanisms s, s + 1, … beyond
-    that. After any stage, the residual of one of these turns the known answers into exactly its answer; or the next
-    stage follows, after which mechanism s is out. There are p - 1 stages. Made by `dualmech.fast.chain` or
+    Stage 0 releases the common mechanism of all p mechanisms, stage s the additional information that is common to
+    mechanisms s, s + 1, …. After a stage, the residual of one of these completes its answer; or the next stage
+    follows, after which mechanism s cannot be chosen. There are p - 1 stages. Made by `dualmech.fast.chain` or
     `dualmech.reference.chain`.
-    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, whose common mechanisms are chosen one by
-    one; those need not be answerable from one another. Here a mechanism of cost ``C + X`` is common to a set and keeps
-    what was released, of cost C, if and only if X is common to the *residuals* of the set given C; and it is maximal if
-    and only if X is. So every stage is the problem of the common mechanism again.
+    Source: section 7.5.3 of Xiao, Wang, Zhang and Kifer, PVLDB 16(8), 2023, which chooses a common
+    mechanism for each set; these need not be answerable from one another. A mechanism of cost ``C + X`` that contains
+    the released part, of cost C, is common to a set if and only if X is common to the *residuals* of the set given C,
+    and it is maximal if and only if X is. So each stage is a problem of the common mechanism.
 
     Attributes
     ----------
     mechanisms : tuple of LinearGaussianMechanism, or of BlockMechanism
-        In the order in which they drop out.
+        In the order in which they are excluded.
     stages : tuple of ChainStage
-        With the certificate of each.
+        Each with its certificate.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class Chain:
     def __post_init__(self) -> None:
         mechanisms, stages = validate.sequence(mechanisms=self.mechanisms), validate.sequence(stages=self.stages)
         if not len(stages) == len(mechanisms) - 1 > 0:
-            raise InvalidInputError("stages must be one fewer than the mechanisms, of which there are two or more")
+            raise InvalidInputError("stages must be one fewer than the mechanisms, which must be two or more")
         frame_of(mechanisms)
         for index, stage in enumerate(stages):
             validate.instance(ChainStage, **{f"stages[{index}]": stage})
@@ -204,15 +204,15 @@ class Chain:
 
     @property
     def of_tables(self) -> bool:
-        """Whether its mechanisms are of tables, and not on cells."""
+        """Whether the mechanisms are of tables, not on cells."""
         return self.stages[0].step.of_tables
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a release along the chain: the largest cost over its branches.
 
-        Every branch ends with the cost of one of the mechanisms, or stops with less; what is released next may
-        depend on what came before, and zCDP and Gaussian privacy compose under that, neighbour by neighbour.
+        Every branch ends with the cost of one of the mechanisms, or stops at a lower cost. A release may depend on
+        earlier answers: zCDP and Gaussian privacy compose adaptively, for each pair of neighbours.
         """
         return Guarantee(
             np.max([decomposition.target.profile for decomposition in self.stages[0].decompositions], axis=0)
@@ -220,7 +220,7 @@ class Chain:
 
     @property
     def certified(self) -> bool:
-        """Whether every stage is proven to the tolerance."""
+        """Whether every stage is certified to the tolerance."""
         return all(stage.solution.status is Status.CERTIFIED for stage in self.stages)
 
     @property
@@ -229,20 +229,19 @@ class Chain:
         return max(stage.solution.gap for stage in self.stages)
 
     def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int | None = None) -> ChainOutcome:
-        """Simulate adaptive releases of many data sets, for study. NOT a private release.
+        """Simulate adaptive releases of many data sets, for simulations. NOT a private release.
 
-        Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, decisions that the stage does
-        not offer.
+        Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, or invalid decisions.
 
-        - `blocks` (n, d): one data vector per row; each is released along the chain with noise of its own;
-        - `rule`: takes a stage and the answers (n, k) known by then; returns for each the index of a
-          mechanism to end with, `GO_ON` (not after the last stage) or `STOP`;
-        - `rng`: a generator or a seed that the noise comes from, by default the operating system's.
+        - `blocks` (n, d): one data vector per row, each released along the chain with independent noise;
+        - `rule`: takes the index of a stage and the answers (n, k) so far; returns for each the index of a
+          mechanism, `GO_ON` (not after the last stage) or `STOP`;
+        - `rng`: the generator of the noise, or its seed; by default a seed of the operating system.
         """
         validate.function(rule=rule)
         if self.of_tables:
             raise InvalidInputError(
-                "blocks are of mechanisms on cells: build the chain of the dense() of each, or measure stage by stage"
+                "blocks need mechanisms on cells: build the chain of their dense() forms, or measure stage by stage"
             )
         data, generator = validate.finite(2, blocks=blocks), validate.generator(rng=rng)
         count, cells = len(self.mechanisms), self.mechanisms[0].query_matrix.shape[1]
@@ -257,66 +256,67 @@ class Chain:
             answers = stage.step.combine(answers, stage.increment.simulate(data[active], generator))
             decisions = _decisions(rule, stage.index, answers, count)
             for index in range(stage.index, count):
-                ended_here = np.flatnonzero(decisions == index)
-                if ended_here.size:
+                finished_here = np.flatnonzero(decisions == index)
+                if finished_here.size:
                     parts = stage.decomposition(index)
-                    left = parts.residual.simulate(data[active[ended_here]], generator)
-                    measured[index].append((active[ended_here], parts.combine(answers[ended_here], left, generator)))
-            ended = decisions != GO_ON
-            choices[active[ended]], ends[active[ended]] = decisions[ended], stage.index
-            active, answers = active[~ended], answers[~ended]
+                    residual_answers = parts.residual.simulate(data[active[finished_here]], generator)
+                    measured[index].append(
+                        (active[finished_here], parts.combine(answers[finished_here], residual_answers, generator))
+                    )
+            finished = decisions != GO_ON
+            choices[active[finished]], ends[active[finished]] = decisions[finished], stage.index
+            active, answers = active[~finished], answers[~finished]
         return ChainOutcome(choices, ends, tuple(map(_gathered, self.mechanisms, measured)))
 
 
-# Building chains stage by stage: the mechanism common to the remaining residuals, block by block.
-
+# Building chains: each stage is the common mechanism of the remaining residuals.
 
 StageSolver = Callable[[CommonMechanism], Solution]
-"""Returns a judged solution of a stage, as accurate as can be and judged at no larger a tolerance than is promised."""
+"""Returns a certified solution of a stage to attainable precision, with a tolerance of at most the requested one."""
 
-WORTH_ASKING = 1e-5
-"""Largest share of a direction's information that a stage may leave to the residuals because of a solver's gap."""
+MAX_GAP_SHARE = 1e-5
+"""Largest share of a direction's information that is attributed to a solver's gap and dropped from the residuals."""
 
 
 def build(mechanisms: Sequence[GaussianPrivacy], solve: StageSolver, *, tol: float, solver: str) -> Chain:
-    """Build the chain of two or more mechanisms, stage by stage; the caller supplies the solver.
+    """Build the chain of two or more mechanisms with the caller's solver.
 
-    A solver's gap leaves tiny shares of exactly common information in the residuals, all but parallel to one another.
-    No stage asks for a direction of which no more is left than the gap of the stage before may explain: what is
-    released stays answerable from all, and is maximal up to that share.
+    A solver's gap leaves tiny shares of common information in the residuals, in nearly parallel directions. Directions
+    with a share that the previous gap can explain are dropped: each stage stays answerable from all remaining
+    mechanisms, and is maximal up to this share.
 
-    - `mechanisms`: in the order in which they drop out;
-    - `solve`: solves the problem of a stage as accurately as it can: the next stage inherits its error;
-    - `tol`: gap to prove in every stage;
-    - `solver`: name for the warning where one is not proven.
+    - `mechanisms`: in the order in which they are excluded;
+    - `solve`: solves the problem of a stage to attainable precision, since the next stage inherits its error;
+    - `tol`: largest gap of a certified stage;
+    - `solver`: name for warnings.
     """
     tol = validate.positive_number(tol=tol)
     problem = CommonMechanism(mechanisms)
     matrices, frame, stages = problem.mechanisms, problem.frame, list[ChainStage]()
     targets = [frame.parts(mechanism) for mechanism in matrices]
-    known = [_empty_mechanism(target) for target in targets[0]]
-    explained, spans = np.zeros(len(matrices)), [mechanism.query_matrix for mechanism in known]
+    compositions = [_empty_mechanism(target) for target in targets[0]]
+    dropped_shares, spans = np.zeros(len(matrices)), [mechanism.query_matrix for mechanism in compositions]
     for index in range(len(matrices) - 1):
         solution = _with_tolerance(solve(problem), tol)
-        common, left = frame.parts(solution.mechanism), list(zip(*targets[index:], strict=True))
-        pairs = zip(spans, common, left, strict=True)
+        common, remaining = frame.parts(solution.mechanism), list(zip(*targets[index:], strict=True))
+        pairs = zip(spans, common, remaining, strict=True)
         spans = [_extend_span(span, part.query_matrix, mechanisms) for span, part, mechanisms in pairs]
         increments = [_on_span(*pair) for pair in zip(common, spans, strict=True)]
-        steps = [_compose(*triple) for triple in zip(known, increments, spans, strict=True)]
-        known = [step.target for step in steps]
+        steps = [_compose(*triple) for triple in zip(compositions, increments, spans, strict=True)]
+        compositions = [step.target for step in steps]
         parts = [
-            [decomposition(target[block], mechanism) for block, mechanism in enumerate(known)]
+            [decomposition(target[block], mechanism) for block, mechanism in enumerate(compositions)]
             for target in targets[index:]
         ]
         step, decompositions = frame.decomposed(steps), tuple(map(frame.decomposed, parts))
         stages.append(ChainStage(index, step, solution, decompositions))
         if index < len(matrices) - 2:
-            explained = np.maximum(explained, _shares_within_gap(solution))[1:]
-            left_over = [
+            dropped_shares = np.maximum(dropped_shares, _shares_within_gap(solution))[1:]
+            residuals = [
                 [_without_negligible(part, share) for part in mechanisms]
-                for mechanisms, share in zip(parts[1:], explained, strict=True)
+                for mechanisms, share in zip(parts[1:], dropped_shares, strict=True)
             ]
-            problem = CommonMechanism([frame.joined(rest) for rest in left_over])
+            problem = CommonMechanism([frame.joined(parts_) for parts_ in residuals])
     chain = Chain(matrices, tuple(stages))
     if not chain.certified:
         warnings.warn(
@@ -339,64 +339,62 @@ def _empty_mechanism(like: LinearGaussianMechanism) -> LinearGaussianMechanism:
 
 
 def _extend_span(span: Array, rows: Array, mechanisms: tuple[LinearGaussianMechanism, ...]) -> Array:
-    """Extend the orthonormal rows of a span by the directions of more rows that lie clearly outside it.
+    """Extend the orthonormal rows of a span by the directions of more rows outside it.
 
-    What lies within `SHARED_TOLERANCE` of the span belongs to it, as in the intersection from which the rows came: a
-    rank decided to the last digit would take their rounding for new queries. Cells that one of the mechanisms does not
-    see, no common mechanism sees.
+    Directions within `SHARED_TOLERANCE` of the span belong to it, as in the intersection: with a smaller tolerance
+    rounding errors would add queries. Entries are 0 for cells on which one of the mechanisms has no query.
     """
     if not len(rows):
         return span
-    outside = linalg.row_space(rows)
+    components = linalg.row_space(rows)
     for _ in range(2):
-        outside = outside - (outside @ span.T) @ span
-    _, sines, directions = linalg.svd(outside)
-    further = directions[: len(sines)][sines > SHARED_TOLERANCE]
-    unseen = [~np.any(mechanism.query_matrix, axis=0) for mechanism in mechanisms if len(mechanism.query_matrix)]
-    further = np.where(np.any(unseen, axis=0), 0.0, further)
-    return np.vstack([span, further])
+        components = components - (components @ span.T) @ span
+    _, sines, directions = linalg.svd(components)
+    new_rows = directions[: len(sines)][sines > SHARED_TOLERANCE]
+    missing_cells = [~np.any(mechanism.query_matrix, axis=0) for mechanism in mechanisms if len(mechanism.query_matrix)]
+    new_rows = np.where(np.any(missing_cells, axis=0), 0.0, new_rows)
+    return np.vstack([span, new_rows])
 
 
 def _on_span(mechanism: LinearGaussianMechanism, span: Array) -> LinearGaussianMechanism:
-    """Project a mechanism's rows onto a span that contains them up to rounding."""
+    """Project a mechanism's rows onto a span that contains them up to rounding errors."""
     rows = without_tiny_entries((mechanism.query_matrix @ span.T) @ span)
     return LinearGaussianMechanism(rows, mechanism.covariance(), mechanism.neighbours)
 
 
-def _compose(known: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array) -> Decomposition:
-    """Return what both reveal together on independent rows with unit noise, made up of them.
+def _compose(earlier: LinearGaussianMechanism, increment: LinearGaussianMechanism, span: Array) -> Decomposition:
+    """Return the composition of both on independent rows with unit noise, with its decomposition.
 
     With unit noise on rows ``T Q``, Q the span, and ``T = O R`` a QR factorisation, ``O'`` times the answers is
-    R Q x with unit noise, and the rest of them is noise alone.
+    R Q x with unit noise. The orthogonal components of the answers are noise alone.
     """
-    form, count = increment.standard_form, len(known.query_matrix)
-    rows = np.vstack([known.query_matrix, form.queries])
+    form, count = increment.standard_form, len(earlier.query_matrix)
+    rows = np.vstack([earlier.query_matrix, form.queries])
     orthogonal, triangle = scipy.linalg.qr(rows @ span.T, mode="economic", check_finite=False)
     estimate = scipy.linalg.block_diag(np.eye(count), form.estimate)[: len(rows)]
     update = orthogonal.T @ estimate
-    together = LinearGaussianMechanism(without_tiny_entries(triangle @ span), np.eye(len(span)), known.neighbours)
-    together._standing_for(known.stack(increment))
-    nothing = np.zeros((len(span), len(span)))
-    return Decomposition(together, known, increment, update[:, :count], update[:, count:], nothing)
+    composition = LinearGaussianMechanism(without_tiny_entries(triangle @ span), np.eye(len(span)), earlier.neighbours)
+    composition._standing_for(earlier.stack(increment))
+    zeros = np.zeros((len(span), len(span)))
+    return Decomposition(composition, earlier, increment, update[:, :count], update[:, count:], zeros)
 
 
-def _without_negligible(parts: Decomposition, allowed: float) -> LinearGaussianMechanism:
-    """Return the residual without the directions of which at most this share is left."""
+def _without_negligible(parts: Decomposition, max_share: float) -> LinearGaussianMechanism:
+    """Return the residual without directions of at most this share of the target's information."""
     rows = parts.residual.query_matrix
     shares = coordinates(rows, parts.target.standard_form.queries)
-    kept = np.einsum("kl,kl->k", shares, shares) > allowed
-    return LinearGaussianMechanism(rows[kept], np.eye(int(kept.sum())), parts.residual.neighbours)
+    large = np.einsum("kl,kl->k", shares, shares) > max_share
+    return LinearGaussianMechanism(rows[large], np.eye(int(large.sum())), parts.residual.neighbours)
 
 
 def _shares_within_gap(solution: Solution) -> Array:
-    """Return, of each mechanism, what share of a direction it may keep because Σ is not exactly optimal.
+    """Return, for each mechanism, the largest share of a direction in its residual that the gap of Σ can explain.
 
-    Σ exceeds an optimum by a matrix of trace ``gap · tr Σ`` at most, so no more, relative, than that over the
-    least eigenvalue of P_i.
+    Σ minus an optimum has a trace of at most ``gap · tr Σ``: relative to P_i, at most this over its least eigenvalue.
     """
     problem: CommonMechanism = solution.problem
     if problem.trivial:
         return np.zeros(len(problem.mechanisms))
     excess = solution.gap * solution.objective
-    least = np.array([np.linalg.eigvalsh(bound)[0] for bound in problem.bounds])
-    return np.minimum(excess / np.maximum(least, np.finfo(float).tiny), WORTH_ASKING)
+    min_eigenvalues = np.array([np.linalg.eigvalsh(bound)[0] for bound in problem.bounds])
+    return np.minimum(excess / np.maximum(min_eigenvalues, np.finfo(float).tiny), MAX_GAP_SHARE)

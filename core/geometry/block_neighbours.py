@@ -229,7 +229,9 @@ def _max_cells_of(
     exact = 2 if wide else min_values
     if exact < max_cells:
         small = [domain.names[axis] for axis in sorted(axes) if domain.shape[axis] == exact]
-        reason = f"tables distinguish values of {domain.names[wide[0]]!r}" if wide else f"{small[0]!r} has {exact} values"
+        reason = (
+            f"tables distinguish values of {domain.names[wide[0]]!r}" if wide else f"{small[0]!r} has {exact} values"
+        )
         records = -(-rule.members * max_cells // exact)
         raise GeometryError(
             f"neighbours ({rule}) may be in at most {exact} groups, because {reason}; "

@@ -1,11 +1,11 @@
-"""Several epochs: a matrix whose neighbours are persons with a part in every step of a phase, and how these are judged.
+"""Multiple epochs: persons who participate in every step of a phase, on a dense matrix.
 
-With the cost matrix ``C = B' Σ⁻¹ B`` a phase p costs the largest ``⟨C_p, R⟩`` over correlation matrices R of its steps,
-where parts are vectors, and over ``z z'`` for signs z where they are numbers. By duality that is the least ``1'd`` with
-``diag(d) ⪰ C_p``, for vectors; any such d is an upper bound for both.
+With the cost matrix ``C = B' Σ⁻¹ B`` a phase p costs the largest ``⟨C_p, R⟩`` over correlation matrices R of its steps
+if participations are vectors, and over ``z z'`` for signs z if they are numbers. For vectors this is, by duality, the
+least ``1'd`` with ``diag(d) ⪰ C_p``; any such d is an upper bound for both.
 
-Persons whose parts are at least so far apart are more than phases: noise costs what `largest_sums` says, and weights of
-persons bound the optimum (`apart`). An interval is left.
+With a minimum separation there are more persons than phases: `largest_sums` bounds the cost of noise, and weights of
+persons bound the optimum (`apart`). The bounds differ.
 """
 
 from __future__ import annotations
@@ -38,27 +38,28 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.intp]
 
-SIGNS = 1e13
-"""Operations up to which a matrix of all sign patterns is preferred to weights that may leave an interval."""
+SIGN_PATTERN_OPERATIONS = 1e13
+"""Nominal operations of a geometry whose bounds may differ at the optimum: cheaper sign patterns are preferred."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Epochs(Geometry[Array, Array, Array, Array]):
-    """A matrix ``W = L B`` on the steps of a stream, and persons who take part in all steps of a phase.
+    """A matrix ``W = L B`` on the steps of a stream, with persons who participate in all steps of a phase.
 
     A point is the covariance of the noise on B x (k, k), as on a dense geometry. Dual weights on neighbours are a
     symmetric matrix for each phase, (phases, times, times), ``m_p R_p`` with a mass and a correlation matrix, 0 for
-    steps that are not there; only their positive semidefinite part counts, so that any numbers prove a bound. Of parts
-    at least so far apart they are two matrices of all steps (2, n, n), weights of persons and correlations, as
-    `roots_of_walks` takes them.
+    missing steps. Only their positive semidefinite part is used, so any numbers give a bound. With a minimum separation
+    they are two matrices of all steps (2, n, n), weights of persons and correlations, as in `roots_of_walks`.
     """
 
-    steps: Dense  # the workload on a basis, each step a move
+    steps: Dense  # the workload on a basis, with one sensitivity vector for each step
     neighbours: Participation
-    phases: Index  # (phases, times) steps of each phase, -1 for none; at least so far apart all steps as one
+    phases: (
+        Index  # (phases, times) steps of each phase, padded with -1; one phase of all steps for a minimum separation
+    )
 
     name: ClassVar[str] = "epochs"
-    takes: ClassVar[str] = "persons who take part in several steps, participation:TIMES:SEPARATION"
+    takes: ClassVar[str] = "persons who participate in several steps, participation:TIMES:SEPARATION"
     takes_relations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -84,24 +85,24 @@ class Epochs(Geometry[Array, Array, Array, Array]):
             per_query = given_numbers.by_query_or_table(workload, request.values, request.name)
             return cls(Dense.of_numbers(request, per_query, None), rule, phases), per_query
 
-        if rule.parts == "signs" or rule.at_least:  # proves an interval only
-            return Offer(SIGNS, take)
+        if rule.parts == "signs" or rule.at_least:  # the bounds may differ at the optimum
+            return Offer(SIGN_PATTERN_OPERATIONS, take)
         rank = min(queries, steps)
         return Offer(SET_UP + decompositions(rank, queries + steps - rank) + 10 * unknowns**3 / 3, take)
 
     @property
     def workload(self) -> Workload:  # type: ignore[override]
-        """The workload, of the queries that count."""
+        """The workload."""
         return self.steps.workload
 
     @property
     def basis(self) -> Array:
-        """B (k, n), on whose answers the noise is put."""
+        """B (k, n), the rows with noise."""
         return self.steps.basis
 
     @property
     def matrix(self) -> Dense:
-        """The same noise and queries on a matrix, with one step's part as a move."""
+        """The same workload with single steps as neighbours."""
         return self.steps
 
     @property
@@ -110,7 +111,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     @property
     def free_queries(self) -> Index:
-        """Indices of the queries that no step changes: all-zero ones."""
+        """Indices of the all-zero queries."""
         return self.steps.free_queries
 
     def numbers(self, workload: Workload, values: object, name: str) -> Array:
@@ -160,17 +161,17 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return matrix_weights(dual, (matrices, times, times), of, self.workload.shape[0] if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
-        """Return ``‖diag(√μ) W Λ^½‖_*² / (Σ m_p Σ μ_j c_j)`` and its rounding, relative, for Λ of the phases' weights.
+        """Return ``‖diag(√μ) W Λ^½‖_*² / (Σ m_p Σ μ_j c_j)`` and a relative error bound, for Λ of the phases' weights.
 
-        ``⟨C, Λ⟩ ≤ α Σ m_p``, and the rest is the proof of `Dense.bound`. What proves nothing is 0.
+        Proof: ``⟨C, Λ⟩ ≤ α Σ m_p``, then as for `Dense.bound`. Invalid weights give the bound 0.
         """
         if not valid_weights(query_weights):
             return 0.0, 0.0
-        spread = query_weights / query_weights.max()
-        return self._trace_norm_bound(neighbour_weights, np.sqrt(spread / (spread @ targets)))
+        normalised = query_weights / query_weights.max()
+        return self._trace_norm_bound(neighbour_weights, np.sqrt(normalised / (normalised @ targets)))
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p`` and its rounding, relative."""
+        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p`` and a relative error bound."""
         return self._trace_norm_bound(neighbour_weights, np.sqrt(weights))
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
@@ -182,20 +183,20 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return shares(left**2 @ values)
 
     def phase_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return what each part of each phase counts in the bound (phases, times), 0 for steps that are not there.
+        """Return the normalised shadow prices of participations (phases, times), 0 for missing steps.
 
-        With ``diag(√w) W F = Y s Z'``, ``Λ = F F'``, step i counts ``(W' diag(√w) Y Z' F')_ii / Σ s``: half the
-        derivative of the logarithm of the bound in that of the size of the part, as parts of sizes D have D Λ D.
+        With ``diag(√w) W F = Y s Z'``, ``Λ = F F'``, the price of step i is ``(W' diag(√w) Y Z' F')_ii / Σ s``. It is
+        half the logarithmic derivative of the bound in the size of the participation: for sizes D, Λ becomes D Λ D.
         """
         factors = np.sqrt(weights) if valid_weights(weights) else np.zeros(len(weights))
         scaled = self._scaled(neighbour_weights, factors)
-        known = self._roots(neighbour_weights)
-        if scaled is None or known is None:
+        roots = self._roots(neighbour_weights)
+        if scaled is None or roots is None:
             return np.zeros(self.phases.shape)
         left, values, right = linalg.svd(scaled[0])
-        some = values > values.max(initial=0.0) * len(values) * linalg.EPS
-        polar = (left[:, some] @ right[some]).reshape(len(factors), len(self.phases), -1)
-        slopes = np.einsum("mpa,pia->mpi", polar * factors[:, None, None], known[0], optimize=True)
+        nonzero = values > values.max(initial=0.0) * len(values) * linalg.EPS
+        polar = (left[:, nonzero] @ right[nonzero]).reshape(len(factors), len(self.phases), -1)
+        slopes = np.einsum("mpa,pia->mpi", polar * factors[:, None, None], roots[0], optimize=True)
         return shares(np.einsum("mpi,mpi->pi", slopes, self._rows().swapaxes(0, 1)))
 
     def per_query(self, workload: Workload, numbers: Array) -> Array:
@@ -206,11 +207,11 @@ class Epochs(Geometry[Array, Array, Array, Array]):
 
     def neighbour_words(self, index: int) -> str:
         if self.neighbours.at_least:
-            return f"a person with parts at least {self.neighbours.separation} steps apart"
+            return f"a person with participations at least {self.neighbours.separation} steps apart"
         return self.phase_words(index)
 
     def phase_words(self, index: int) -> str:
-        """Return the words for a person with parts in all steps of a phase, or for all persons where these are more."""
+        """Return a description of a phase for messages; of all persons for a minimum separation."""
         if self.neighbours.at_least:
             return "all persons, by step"
         return words.person_words(self.workload, self.phases[index])
@@ -224,7 +225,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return norm**2, 2 * rounding / norm + sums if norm > 0 else 0.0
 
     def _roots(self, weights: Array) -> tuple[Array, float] | None:
-        """Return roots of the weights on the steps of each phase, and their total; None of weights for nothing."""
+        """Return roots of the weights on the steps of each phase, and their total; None if all weights are 0."""
         rule = self.neighbours
         if not rule.at_least:
             return roots_of(weights, self.phases, rule.parts)
@@ -232,12 +233,12 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         return None if root_and_total is None else (root_and_total[0][None], root_and_total[1])
 
     def _rows(self) -> Array:
-        """Return the workload on the steps of each phase (phases, m, times), 0 for steps that are not there."""
+        """Return the workload on the steps of each phase (phases, m, times), 0 for missing steps."""
         dense = self.workload.dense()
         return np.append(dense, np.zeros((len(dense), 1)), axis=1)[:, self.phases].swapaxes(0, 1)
 
     def _scaled(self, neighbour_weights: Array, factors: Array) -> tuple[Array, float] | None:
-        """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and what it may be off by; None of no weights."""
+        """Return ``diag(factors) W Λ^½`` for weights of total mass 1, and an error bound; None if all weights are 0."""
         scaled_roots = self._roots(neighbour_weights)
         if scaled_roots is None:
             return None
@@ -245,30 +246,30 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         rows = self._rows()
         image, size = rows @ roots, np.abs(rows) @ np.abs(roots)  # (phases, m, times)
         off = sum_rounding(self.phases.shape[1]) + 4 * linalg.EPS
-        missed = off * np.linalg.norm(size * factors[:, None])
-        missed += np.linalg.norm(factors * self.steps.mismatch) * np.linalg.norm(np.abs(roots).sum(axis=1))
+        error = off * np.linalg.norm(size * factors[:, None])
+        error += np.linalg.norm(factors * self.steps.mismatch) * np.linalg.norm(np.abs(roots).sum(axis=1))
         flat = image.swapaxes(0, 1).reshape(len(factors), -1) * factors[:, None]
-        return flat, float(missed) * UPWARDS
+        return flat, float(error) * UPWARDS
 
 
-# What a phase costs.
+# The costs of phases.
 
 
-MOST_ENUMERATED = 10
-"""Parts up to which the signs of a person are tried one by one."""
+MAX_ENUMERATED_STEPS = 10
+"""Maximum number of participations for the enumeration of all signs."""
 
-SWEEPS, CHECKED = 400, 20
-"""Sweeps over a correlation matrix, and after how many it is compared with the bound."""
+MAX_SWEEPS, SWEEPS_PER_CHECK = 400, 20
+"""Maximum number of sweeps over a correlation matrix, and sweeps between two evaluations of the bound."""
 
-CLOSE = 1e-9  # relative distance from the least bound at which a bound of a cost is close enough
+COST_TOL = 1e-9  # relative gap at which an upper bound on a cost is accepted
 
 
 def phase_costs(
     covariance: Array, moves: Array, phases: Index, rule: Participation, rounding: Array | None = None
 ) -> tuple[Array, Array] | None:
-    """Return the regularised covariance, and what each phase costs at most; None of a matrix that is no covariance.
+    """Return the regularised covariance, and upper bounds on the costs of all phases; None if it is no covariance.
 
-    Where persons need only be so far apart, the only number is what any of them costs at most.
+    With a minimum separation there is one bound, for all persons.
     """
     if not np.all(np.isfinite(covariance)):
         return None
@@ -276,37 +277,41 @@ def phase_costs(
         asymmetry = np.abs(covariance - covariance.T).max()
         if not asymmetry <= validate.SYMMETRY_TOLERANCE * np.abs(covariance).max():
             return None
-        judged = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, phases, rounding)
-        if judged is None:
+        inverse = linalg.inverse_blocks((covariance + covariance.T) / 2, moves, phases, rounding)
+        if inverse is None:
             return None
-        regular, blocks, off = judged
+        regular, blocks, errors = inverse
         if rule.at_least:
-            largest, _ = largest_sums(blocks[0], off[0], rule.times, rule.separation)
+            largest, _ = largest_sums(blocks[0], errors[0], rule.times, rule.separation)
             return regular, np.array([largest])
-        return regular, largest_costs(blocks, off, rule.parts)
+        return regular, largest_costs(blocks, errors, rule.parts)
 
 
 def largest_costs(blocks: Array, rounding: Array, of: str) -> Array:
-    """Return upper bounds of ``max ⟨C_p, R⟩`` for blocks C_p (phases, times, times), known up to their rounding."""
+    """Return upper bounds on ``max ⟨C_p, R⟩`` for blocks C_p (phases, times, times) with entrywise error bounds."""
     steps = blocks.shape[1]
     costs = (np.abs(blocks) + rounding).sum(axis=(1, 2)) * (1 + 2 * sum_rounding(steps**2))
     traces = np.einsum("pii->p", blocks)
-    open_phases = np.flatnonzero(np.isfinite(costs) & (costs > traces * (1 + CLOSE)))
+    open_phases = np.flatnonzero(np.isfinite(costs) & (costs > traces * (1 + COST_TOL)))
     if not len(open_phases):
         return np.asarray(costs)
-    some, off = blocks[open_phases], rounding[open_phases]
-    better = _of_signs(some, off) if of == "signs" and steps <= MOST_ENUMERATED else diagonals_above(some, off)[0]
-    costs[open_phases] = np.minimum(costs[open_phases], better)
+    open_blocks, errors = blocks[open_phases], rounding[open_phases]
+    upper = (
+        _of_signs(open_blocks, errors)
+        if of == "signs" and steps <= MAX_ENUMERATED_STEPS
+        else diagonals_above(open_blocks, errors)[0]
+    )
+    costs[open_phases] = np.minimum(costs[open_phases], upper)
     return np.asarray(costs)
 
 
 def sign_rows(steps: int) -> Array:
-    """Return every choice of signs of a person's parts in its rows, but for the sign of the first."""
+    """Return all choices of signs in rows, with 1 first."""
     return np.array([(1.0, *rest) for rest in itertools.product((1.0, -1.0), repeat=steps - 1)])
 
 
 def _of_signs(blocks: Array, rounding: Array) -> Array:
-    """Return the largest ``z' C z`` over signs z, one by one."""
+    """Return upper bounds on ``max z' C z`` over signs z, by enumeration."""
     steps = blocks.shape[1]
     signs = sign_rows(steps)
     forms = np.einsum("zi,pij,zj->pz", signs, blocks, signs, optimize=True)
@@ -315,43 +320,43 @@ def _of_signs(blocks: Array, rounding: Array) -> Array:
 
 
 def diagonals_above(blocks: Array, rounding: Array) -> tuple[Array, Array]:
-    """Return ``1'd`` as it is proven, close to the least, and d (phases, times), next to which ``diag(d) ⪰ C_p``.
+    """Return verified upper bounds ``1'd`` close to the least, and d (phases, times) with ``diag(d) ⪰ C_p``.
 
     Unit vectors v_i, each in turn set to the direction of ``Σ_j≠i C_ij v_j``, raise ``⟨C, R⟩`` for ``R_ij = v_i'v_j``,
     and ``d_i = C_ii + ‖Σ_j≠i C_ij v_j‖`` at the end.
     """
     count, steps = blocks.shape[:2]
     diagonal = np.arange(steps)
-    apart = blocks.copy()
-    apart[:, diagonal, diagonal] = 0.0
+    off_diagonal = blocks.copy()
+    off_diagonal[:, diagonal, diagonal] = 0.0
     vectors = np.random.default_rng(0).standard_normal((count, steps, steps))
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     costs, best = np.full(count, np.inf), blocks[:, diagonal, diagonal]
-    for sweep in range(SWEEPS):
+    for sweep in range(MAX_SWEEPS):
         for step in range(steps):
-            pull = np.einsum("pj,pja->pa", apart[:, step], vectors)
+            pull = np.einsum("pj,pja->pa", off_diagonal[:, step], vectors)
             length = np.linalg.norm(pull, axis=1, keepdims=True)
             vectors[:, step] = np.where(length > 0, pull / np.where(length > 0, length, 1.0), vectors[:, step])
-        if (sweep + 1) % CHECKED:
+        if (sweep + 1) % SWEEPS_PER_CHECK:
             continue
-        pulls = np.linalg.norm(apart @ vectors, axis=2)
-        reached = np.einsum("pii->p", blocks) + pulls.sum(axis=1)
+        pulls = np.linalg.norm(off_diagonal @ vectors, axis=2)
+        attained = np.einsum("pii->p", blocks) + pulls.sum(axis=1)
         diagonals = blocks[:, diagonal, diagonal] + pulls
-        proven = _proven(blocks, rounding, diagonals)
-        best = np.where((proven < costs)[:, None], diagonals, best)
-        costs = np.minimum(costs, proven)
-        if np.all(costs <= reached * (1 + CLOSE)):
+        verified = _verified_bounds(blocks, rounding, diagonals)
+        best = np.where((verified < costs)[:, None], diagonals, best)
+        costs = np.minimum(costs, verified)
+        if np.all(costs <= attained * (1 + COST_TOL)):
             break
     return costs, best
 
 
-def _proven(blocks: Array, rounding: Array, diagonals: Array) -> Array:
-    """Return ``1'd``, each d raised so far that ``diag(d) - C`` is proven positive semidefinite."""
+def _verified_bounds(blocks: Array, rounding: Array, diagonals: Array) -> Array:
+    """Return ``1'd`` for each d raised until ``diag(d) - C`` is verified to be positive semidefinite."""
     steps, totals = blocks.shape[1], diagonals.sum(axis=1)
     bounds = np.empty(len(blocks))
     for place, (block, off, diagonal) in enumerate(zip(blocks, rounding, diagonals, strict=True)):
-        least, _ = linalg.extreme_eigenvalues(
+        min_eigenvalue, _ = linalg.extreme_eigenvalues(
             np.diag(diagonal) - block, spectral_norm(off + linalg.EPS * np.abs(block))
         )
-        bounds[place] = totals[place] * (1 + sum_rounding(steps)) + steps * max(0.0, -least)
+        bounds[place] = totals[place] * (1 + sum_rounding(steps)) + steps * max(0.0, -min_eigenvalue)
     return bounds * (1 + 4 * linalg.EPS)

@@ -1,4 +1,4 @@
-"""The mechanism of tables: noise on the blocks that their symmetry leaves, measured from low-order tables."""
+"""The mechanism of tables: noise on the blocks of their symmetry, measured from low-order tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from dualmech.workloads.domain import Axes, Domain, are_positions, count_text
 from dualmech.workloads.marginal import MarginalWorkload, cells_of
 from dualmech.workloads.unions import Table, UnionWorkload, tables_of, union_of
 
-# Noisy parts of low-order tables: how they are drawn, and recombined into the tables that are asked for.
+# Noisy parts of low-order tables, and estimates of the workload's tables from them.
 
 
 class BlockTables(BlockNoise):
@@ -57,36 +57,36 @@ class BlockTables(BlockNoise):
     __slots__ = ()
 
     def as_targets(self, workload: Workload) -> Array:
-        """Return the variances of queries over the same attributes, of too many the largest of each table.
+        """Return the variances of queries over the same attributes, or the largest of each table if they are too many.
 
-        Tables need not be those that the noise was made for, nor have its symmetry. See `GaussianPrivacy`.
+        The tables may differ from the mechanism's, and have another symmetry. See `GaussianPrivacy`.
         """
         checked = check_workload(workload)
         tables = checked.tabular()
         if tables is None or tables.domain != self.domain:
             if checked.domain is not None and checked.domain != self.domain:
                 raise InvalidInputError("workload must be over the attributes of the mechanism")
-            written: Array = self.dense().variances(checked)
-            return written
-        few, union = checked.shape[0] <= MAX_NAMES, None
+            variances: Array = self.dense().variances(checked)
+            return variances
+        per_query, union = checked.shape[0] <= MAX_NAMES, None
         if isinstance(tables, UnionWorkload) or not self.plain:
             union = tables if isinstance(tables, UnionWorkload) else union_of([tables])
         if union is None:
-            by_table = self._by_table(tables)
-            return by_table[checked.table_numbers()] if few else by_table
-        if few:
+            largest = self._by_table(tables)
+            return largest[checked.table_numbers()] if per_query else largest
+        if per_query:
             return np.concatenate([self._each(table).ravel() for table in union.tables])
         return np.array([self._largest(table) for table in union.tables])
 
     def dense(self) -> Any:
-        """Return the noise written out on the cells."""
+        """Return the equivalent mechanism on the cells."""
         raise NotImplementedError
 
     @property
     def needed_tables(self) -> MarginalWorkload:
-        """The marginal tables that records are counted in: of each block's attributes, and of those it has classes of.
+        """The marginal tables to count: of the attributes of each block's key and classes.
 
-        Raises `InvalidInputError` for a table of more cells than are counted; the message has its attributes.
+        Raises `InvalidInputError` for a table with too many cells, with its attributes.
         """
         chosen = maximal_sets(tuple(sorted(key_axes + classed)) for key_axes, classed in self.blocks_by_view())
         for axes in chosen:
@@ -96,21 +96,20 @@ class BlockTables(BlockNoise):
     def measure(
         self, tables: Tables, rng: np.random.Generator | int | None = None, sampler: Sampler | None = None
     ) -> dict[Axes, Array]:
-        """Draw the noisy parts of all blocks, for study: with floating-point noise NOT a private release.
+        """Draw the noisy parts of all blocks, for simulations: with floating-point noise NOT a private release.
 
-        This is the one place where these tables meet noise. Of a marginal table y on a set T of attributes, where all
-        are marginal tables, ``⊗ (n_i I - 11') y`` is measured, whole numbers where y is, with independent noise of
-        variance ``τ_T cells_T`` in every cell. Then the sum is centred and divided by ``cells_T``. Of other blocks the
-        noise is a linear map of draws of deviation 1, and what it is added to are no whole numbers: there a sampler of
-        integers does not make this a private release.
-        Raises `InvalidInputError` or `InputTypeError` for a table that no given one covers, one of another
-        shape, draws of another shape or not finite.
-        Returns a dict of axes to arrays: by the attributes of blocks, an axis each for those (their values, or waves
-        where values turn), then one for the classes of every other attribute that has several.
+        If all tables are marginal tables, ``⊗ (n_i I - 11') y`` of the table y on a set T is measured, an integer for
+        integer counts, with independent noise of variance ``τ_T cells_T`` in every cell. The sum is then centred and
+        divided by ``cells_T``. For other blocks the noise is a linear map of samples of standard deviation 1, and the
+        measured parts are not integers: a sampler of integers does not make these a private release.
+        Raises `InvalidInputError` or `InputTypeError` for a missing table, or samples of another shape or not finite.
+        Returns a dict of axes to arrays: for the attributes of a key, an axis for each (its values, or Fourier modes
+        under rotations), then one for the classes of every other attribute with several classes.
 
         - ``tables``: tables of the records, which cover `needed_tables` (`dualmech.records.count`);
-        - `rng`: a generator or a seed of Gaussian noise in floating point, by default the operating system's;
-        - `sampler`: what draws the noise instead, called once per block with a standard deviation and a shape.
+        - `rng`: the generator of Gaussian noise in floating point, or its seed; by default a seed of the operating
+        system;
+        - `sampler`: replaces the Gaussian noise; called once per block with a standard deviation and a shape.
 
         Examples
         --------
@@ -120,25 +119,25 @@ class BlockTables(BlockNoise):
         >>> silent[()], silent[0,]
         (array(50.), array([ 5., -5.]))
         """
-        held = IndexedTables(check_tables(tables=tables))
+        indexed = IndexedTables(check_tables(tables=tables))
         draw = gaussian(rng) if sampler is None else sampler
         measured: dict[Axes, Array] = {}
         for (key_axes, classed), keys in self.blocks_by_view().items():
             if not self.wide and not any(self.symmetries[axis].turning for axis in key_axes):
                 level = float(self.pieces[keys[0]].covariance[0, 0])
-                table = marginal_of(self.domain, held, key_axes)
-                whole = block_noise.scaled_residual(table, table.ndim)  # no rounding below 2^53
-                noisy = whole + draw_noise(draw, math.sqrt(level * whole.size), whole.shape)
-                measured[key_axes] = np.asarray(_centred(noisy) / whole.size)
+                table = marginal_of(self.domain, indexed, key_axes)
+                scaled = block_noise.scaled_residual(table, table.ndim)  # no rounding below 2^53
+                noisy = scaled + draw_noise(draw, math.sqrt(level * scaled.size), scaled.shape)
+                measured[key_axes] = np.asarray(_centred(noisy) / scaled.size)
                 continue
             array = measured.setdefault(key_axes, np.zeros(self.extents(key_axes)))
-            parts = self._parts_of(held, key_axes, classed)
+            parts = self._parts_of(indexed, key_axes, classed)
             for key in keys:
                 self._draw(array, parts, key, draw)
         return measured
 
     def _draw(self, array: Array, parts: Array, key: Key, draw: Sampler) -> None:
-        """Write the noisy parts of a block to their places."""
+        """Write the noisy parts of a block to the array."""
         piece, where = self.pieces[key], self.places(key)
         extents = tuple(len(places) for places in where)
         noise = draw_noise(draw, 1.0, (*extents, len(piece.moves)))
@@ -171,17 +170,17 @@ class BlockTables(BlockNoise):
         return estimate
 
     def simulate(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Any, Array]:
-        """Draw all tables, noisy and consistent with each other, for study. NOT a private release.
+        """Draw noisy, consistent tables, for simulations. NOT a private release.
 
-        Returns a dict of names to arrays: those of a union by their names; marginal tables by their attributes, where
-        none were asked for the largest that are measured.
+        Returns a dict of arrays: of a union by table names, of marginal tables by attributes. Without a workload, the
+        largest measured tables.
         """
         measured, workload = IndexedTables(self.measure(tables, rng)), self.workload or self.needed_tables
         names = workload.table_names if isinstance(workload, UnionWorkload) else workload.sets
         return {name: self.recombine(measured, name) for name in names}
 
     def blocks_by_view(self) -> dict[tuple[Axes, Axes], list[Key]]:
-        """Return the blocks by the attributes of their keys, and by those that they see classes of."""
+        """Return the blocks by the attributes of their keys and of their classes."""
         views: dict[tuple[Axes, Axes], list[Key]] = {}
         for key, piece in self.pieces.items():
             views.setdefault((axes_of(key), piece.classed), []).append(key)
@@ -189,11 +188,11 @@ class BlockTables(BlockNoise):
 
     def counts_by_class(self, tables: Tables, key_axes: Axes, classed: Axes) -> Array:
         """Return the data by values of some attributes, then by classes of others."""
-        whole = tuple(sorted(key_axes + classed))
-        array = marginal_of(self.domain, tables, whole)
+        all_axes = tuple(sorted(key_axes + classed))
+        array = marginal_of(self.domain, tables, all_axes)
         for axis in classed:
-            array = block_noise.class_sums(self.symmetries[axis], array, whole.index(axis))
-        return np.transpose(array, [whole.index(axis) for axis in (*key_axes, *classed)])
+            array = block_noise.class_sums(self.symmetries[axis], array, all_axes.index(axis))
+        return np.transpose(array, [all_axes.index(axis) for axis in (*key_axes, *classed)])
 
     def _parts_of(self, tables: Tables, key_axes: Axes, classed: Axes) -> Array:
         """Return the data by parts along some attributes, then by classes of others."""
@@ -203,22 +202,24 @@ class BlockTables(BlockNoise):
         return array
 
     def class_basis(self, key: Key, piece: Piece) -> Array:
-        """Return the basis of a block with one coordinate for all classes that it does not tell apart."""
-        outside = self._outside(axes_of(key))
-        sizes = [len(self.symmetries[axis].sizes) for axis in outside]
-        even = tuple(position for position, axis in enumerate(outside, start=1) if axis not in piece.classed)
-        moves = piece.moves.reshape((len(piece.moves), *sizes)).mean(axis=even)
+        """Return the basis of a block with one coordinate for all classes over which it is constant."""
+        other_axes = self._outside(axes_of(key))
+        sizes = [len(self.symmetries[axis].sizes) for axis in other_axes]
+        constant_axes = tuple(
+            position for position, axis in enumerate(other_axes, start=1) if axis not in piece.classed
+        )
+        moves = piece.moves.reshape((len(piece.moves), *sizes)).mean(axis=constant_axes)
         return np.asarray(moves.reshape(len(piece.moves), -1))
 
     def over_all_classes(self, key: Key, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return rows on the classes that a block sees as rows on all classes of the attributes outside its key."""
-        outside, classed = self._outside(axes_of(key)), self.pieces[key].classed
-        sizes = [len(self.symmetries[axis].sizes) for axis in outside]
-        seen = [size if axis in classed else 1 for axis, size in zip(outside, sizes, strict=True)]
-        return np.broadcast_to(rows.reshape(-1, *seen), (len(rows), *sizes)).reshape(len(rows), -1)
+        """Return rows on the classes of a block as rows on all classes of the attributes outside its key."""
+        other_axes, classed = self._outside(axes_of(key)), self.pieces[key].classed
+        sizes = [len(self.symmetries[axis].sizes) for axis in other_axes]
+        block_sizes = [size if axis in classed else 1 for axis, size in zip(other_axes, sizes, strict=True)]
+        return np.broadcast_to(rows.reshape(-1, *block_sizes), (len(rows), *sizes)).reshape(len(rows), -1)
 
     def _value_table(self, parts: Array, key_axes: Axes, axes: Axes) -> Array:
-        """Return the table of some attributes' values that has parts along some and is even along the others."""
+        """Return the table of `axes` with these parts for the key's attributes, constant over all other values."""
         symmetries, order = self.symmetries, [*key_axes]
         for position, axis in enumerate(key_axes):
             parts = block_noise.from_parts(symmetries[axis], parts, position)
@@ -228,12 +229,12 @@ class BlockTables(BlockNoise):
                 order.append(axis)
             else:
                 parts = parts.sum(axis=len(order))
-        narrow = [axis for axis in axes if axis not in order]
-        parts = np.transpose(parts, np.argsort(order)) / math.prod(self.domain.shape[axis] for axis in narrow)
-        return np.asarray(np.expand_dims(parts, tuple(axes.index(axis) for axis in narrow)))
+        missing_axes = [axis for axis in axes if axis not in order]
+        parts = np.transpose(parts, np.argsort(order)) / math.prod(self.domain.shape[axis] for axis in missing_axes)
+        return np.asarray(np.expand_dims(parts, tuple(axes.index(axis) for axis in missing_axes)))
 
     def _as_block_table(self, measured: Tables, key_axes: Axes) -> Array:
-        """Return what was measured of the blocks on some attributes, once it has their shape."""
+        """Return the measurement of the blocks on some attributes, with a checked shape."""
         if key_axes not in measured:
             raise InvalidInputError(f"measured must hold {self._shown(key_axes)}, at {key_axes}")
         array, shape = (validate.finite(**{f"measured[{key_axes}]": measured[key_axes]}), self.extents(key_axes))
@@ -243,17 +244,17 @@ class BlockTables(BlockNoise):
 
     def _countable(self, axes: Axes) -> None:
         if (cells := cells_of(self.domain, axes)) > LARGEST_TABLE:
-            shown = " x ".join(f"{self.domain.names[axis]} {self.domain.shape[axis]}" for axis in axes)
+            description = " x ".join(f"{self.domain.names[axis]} {self.domain.shape[axis]}" for axis in axes)
             raise InvalidInputError(
-                f"a table of {shown} has {count_text(cells)} cells, too many to count (limit {LARGEST_TABLE})"
+                f"a table of {description} has {count_text(cells)} cells, too many to count (limit {LARGEST_TABLE})"
             )
 
     def places(self, key: Key) -> list[block_noise.Index]:
-        """Return where along each attribute of a key its component lies."""
+        """Return the indices of each component of a key along the axis of its attribute."""
         return [block_noise.places(self.symmetries[axis], component) for axis, component in key]
 
     def extents(self, key_axes: Axes) -> tuple[int, ...]:
-        """Return the shape of the measurement on some attributes: theirs, then the classes of the other wide ones."""
+        """Return the shape of the measurement on some attributes: their sizes, then the classes of other wide ones."""
         sizes = (self.domain.shape[axis] - int(self.symmetries[axis].turning) for axis in key_axes)
         return (*sizes, *(len(self.symmetries[axis].sizes) for axis in self._outside(key_axes)))
 
@@ -262,13 +263,13 @@ class BlockTables(BlockNoise):
 
 
 def _centred(table: Array) -> Array:
-    """Return a table less its mean along every axis: its part in the residual subspace of all its attributes."""
+    """Subtract the mean of a table along every axis: the projection on the residual subspace of its attributes."""
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return np.asarray(table)
 
 
-# Mechanisms of tables in order: which can be answered from which, and what several reveal together, block by block.
+# Answerability and composition of mechanisms of tables, block by block.
 
 
 class OrderedBlocks(BlockTables):
@@ -407,19 +408,20 @@ def _pairs(name: str, values: object) -> list[tuple[Any, Tables]]:
 class BlockMechanism(OrderedBlocks, GaussianPrivacy):
     """Noise on the blocks of tables, on a domain of any size.
 
-    For every block and each of its copies the mechanism releases ``moves @ s`` with noise of covariance K_b, all
-    independent. The entry s_o is the sum of the data times one orthonormal function of each attribute of the block's
-    key, over the classes of the other wide attributes that o names and over all values of the rest, times
-    ``Π √(n_i / mult_i)``. With these units a record in the orbit o costs ``(K_b⁻¹)_oo`` in the block's copies,
-    together, and ``v K_b v'`` the variance that they give a query (`dualmech.geometry.blocks`).
+    For every block and each of its copies the mechanism releases ``moves @ s`` with independent noise of covariance
+    K_b. The entry s_o is the sum of the data times an orthonormal function of each attribute of the block's key, over
+    class o of the other wide attributes and over all values of the remaining ones, times ``Π √(n_i / mult_i)``. In
+    these units a record in the orbit o costs ``(K_b⁻¹)_oo`` in all copies of the block, and they contribute ``v K_b
+    v'`` to the variance of a query (`dualmech.geometry.blocks`).
 
-    Of marginal tables every block is the residual subspace of a set T of attributes and has a level ``τ_T``, mult times
-    K_T: the table on T, centred along every axis, is released with noise of covariance ``τ_T / cells_T`` times the
-    projector on such tables. Any table whose blocks are all measured is recombined, without bias, and all tables agree.
+    For marginal tables every block is the residual subspace of a set T of attributes and has a level ``τ_T``, mult
+    times K_T: the table on T, centred along every axis, is released with noise of covariance ``τ_T / cells_T`` times
+    the projector on centred tables. Estimates of all tables with measured blocks are unbiased and consistent.
 
-    Problems on geometry ``blocks`` find such noise; `of_tables` is the plain one, `of_levels` any on marginal tables.
-    Raises `InvalidInputError` or `InputTypeError` for noise that is no covariance or does not fit the blocks.
-    The geometry has the neighbours. For marginal tables: Xiao, He, Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
+    Problems on geometry ``blocks`` optimise this noise. `of_tables` makes the noise of the Gaussian mechanism, and
+    `of_levels` any noise on marginal tables. Raises `InvalidInputError` or `InputTypeError` for noise that is no
+    covariance or does not fit the blocks. The neighbours are those of the geometry. For marginal tables: Xiao, He,
+    Zhang and Kifer, NeurIPS 2023 (ResidualPlanner).
 
     Parameters
     ----------
@@ -451,7 +453,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         """Return the mechanism of marginal tables with these levels.
 
         Raises `InvalidInputError` or `InputTypeError` for a set with attributes that are not in the domain, a level
-        that is not positive, or neighbours that are no rule.
+        that is not positive, or neighbours that are not a rule.
 
         Parameters
         ----------
@@ -459,9 +461,9 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             The attributes.
         noise : mapping of axes to float
             ``τ_T > 0`` for each measured set T, by the positions of its attributes. Sets with an attribute of one value
-            have no residual, and are left out; with no others the mechanism releases nothing.
+            have no residual, and are ignored; the mechanism may have no sets.
         neighbours : str or Relation, optional
-            Which data sets privacy keeps apart, such as ``replace``; by default one record is added or removed.
+            The neighbouring data sets, such as ``replace``; by default one record is added or removed.
 
         Examples
         --------
@@ -491,23 +493,23 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             NeighbourMoves.of(relation, domain, symmetries, BlockRows(symmetries, ()), levels),
             {},
         )
-        one = np.ones((1, 1))
+        unit = np.ones((1, 1))
         return mechanism.with_pieces(
-            {key: Piece.of(symmetries, mechanism.moved, key, one, one * level) for key, level in levels.items()}
+            {key: Piece.of(symmetries, mechanism.moved, key, unit, unit * level) for key, level in levels.items()}
         )
 
     @classmethod
     def of_tables(
         cls, workload: Workload, variances: object = 1.0, neighbours: str | Relation | None = None
     ) -> BlockMechanism:
-        """Return what independent noise on every query of some tables reveals, the plain Gaussian mechanism.
+        """Return the mechanism of independent noise on every query of some tables, the Gaussian mechanism.
 
-        Queries v_j of variance σ_j² tell ``Σ_j m_j v_j'v_j / (σ_j² mult)`` about a copy of a block, one of its mult
-        copies, with m_j of them in orbit j: the inverse of the noise. So a marginal table S tells ``1 / (σ² cells_S)``
-        about every subspace T ⊆ S, in units of ``1/τ_T``. Its variances belong to the consistent estimates.
+        Queries v_j of variance σ_j², m_j of them in orbit j, have the information ``Σ_j m_j v_j'v_j / (σ_j² mult)`` on
+        each of the mult copies of a block, the inverse of its noise. So a marginal table S has ``1 / (σ² cells_S)`` on
+        every subspace T ⊆ S, in units of ``1/τ_T``. Variances are those of the consistent estimates.
         Raises `InvalidInputError` or `InputTypeError` as `FitnessForUse`.
 
-        - `workload`: the tables, as geometry ``blocks`` takes them;
+        - `workload`: the tables, supported by geometry ``blocks``;
         - `variances`: σ² of each table, as the targets of `FitnessForUse`;
         - `neighbours`: a rule, by default one record added or removed.
 
@@ -536,17 +538,17 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         return cls(blocks, point)
 
     def scaled(self, factor: float) -> BlockMechanism:
-        """Return the mechanism with the covariance of all noise times a factor > 0: its cost is divided by that."""
-        times = validate.positive_number(factor=factor)
-        return self.with_pieces({key: piece.scaled(times) for key, piece in self.pieces.items()})
+        """Return the mechanism with all variances times a factor > 0, and all costs divided by it."""
+        multiple = validate.positive_number(factor=factor)
+        return self.with_pieces({key: piece.scaled(multiple) for key, piece in self.pieces.items()})
 
     def point_on(self, geometry: object) -> BlockPoint:
-        """Return the noise on blocks that may stand in another order, or on other bases.
+        """Return the noise on the blocks of a geometry, in its order and on its bases.
 
-        Raises `InvalidInputError` for another domain or another symmetry, noise on more or on fewer blocks.
+        Raises `InvalidInputError` for another domain or symmetry, or noise on other blocks.
         """
         if not isinstance(geometry, Blocks):
-            raise InvalidInputError("a BlockMechanism answers problems on geometry 'blocks'")
+            raise InvalidInputError("a BlockMechanism has estimates for geometry 'blocks' alone")
         if geometry.workload.domain != self.domain or not same_symmetry(
             geometry.symmetries or block_noise.marginal_symmetries(self.domain.shape), self.symmetries
         ):
@@ -555,12 +557,10 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         missing = next((key for key in needed if key not in self.pieces), None)
         if missing is not None:
             raise InvalidInputError(
-                f"mechanism must measure all that the tables need, it does not measure {self._named(missing)}"
+                f"mechanism must measure all blocks of the tables, it does not measure {self._named(missing)}"
             )
         if further := len(self.pieces) - len(needed):
-            raise InvalidInputError(
-                f"mechanism measures {further} blocks that no table needs, at a cost; leave them out"
-            )
+            raise InvalidInputError(f"mechanism measures {further} blocks that no table needs, at a cost; remove them")
         noises = []
         for block in geometry.matrix_blocks:
             piece = self.pieces[block.key]
@@ -588,35 +588,35 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
             rows.append(self._released_rows(key, piece))
             covariances += [piece.covariance] * round(piece.copies)
         moves = None if self.neighbours is None else self.neighbours.matrix(cells, self.domain)
-        written = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
-        return written._rounded_from(rows=16 * (len(self.symmetries) + 2) * linalg.EPS)
+        mechanism = LinearGaussianMechanism(np.vstack(rows), scipy.linalg.block_diag(*covariances), moves)
+        return mechanism._rounded_from(rows=16 * (len(self.symmetries) + 2) * linalg.EPS)
 
     @classmethod
     def _of_pieces(
         cls, workload: UnionWorkload, relation: Relation | None, noise: Mapping[Key, tuple[Array, Array]]
     ) -> BlockMechanism:
-        """Return the mechanism of a union's symmetry with noise on blocks by key: a basis of each, and a covariance."""
+        """Return the mechanism with a union's symmetry, from a basis and a covariance for each block key."""
         domain, (symmetries, looks) = workload.domain, symmetries_of(workload)
         assert domain is not None
         wide = tuple(axis for axis, symmetry in enumerate(symmetries) if len(symmetry.sizes) > 1)
         if math.prod(len(symmetries[axis].sizes) for axis in wide) > MAX_ORBITS:
-            raise InvalidInputError(f"workload must have at most {MAX_ORBITS} kinds of records")
+            raise InvalidInputError(f"workload must have at most {MAX_ORBITS} orbits of cells")
         rows = BlockRows(symmetries, wide)
-        moved, pieces = NeighbourMoves.of(relation, domain, symmetries, rows, noise), {}
+        neighbour_moves, pieces = NeighbourMoves.of(relation, domain, symmetries, rows, noise), {}
         for key, (moves, covariance) in noise.items():
             check_key(key, symmetries)
             if moves.shape[1] != len(rows.cells_of(key)):
                 raise InvalidInputError(f"moves of {key} must have {len(rows.cells_of(key))} columns")
-            pieces[key] = Piece.of(symmetries, moved, key, moves, covariance)
-        known = {
+            pieces[key] = Piece.of(symmetries, neighbour_moves, key, moves, covariance)
+        table_parts = {
             table.name: tuple(looks[axis][key_of(query)] for axis, query in table.queries) for table in workload.tables
         }
         mechanism = object.__new__(cls)
-        mechanism._hold(domain, symmetries, relation, moved, pieces, workload, known)
+        mechanism._hold(domain, symmetries, relation, neighbour_moves, pieces, workload, table_parts)
         return mechanism
 
     def file_parts(self) -> dict[str, object]:
-        """Return what a file holds: the levels of marginal tables; of other tables the noise on every block in turn."""
+        """Return the fields of a file: levels for marginal tables, otherwise the noise on every block."""
         relation = None if self.neighbours is None else str(self.neighbours)
         if self._of_plain_tables():
             levels = np.array([*self.noise.values()], dtype=np.float64)
@@ -633,7 +633,7 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         }
 
     def _of_plain_tables(self) -> bool:
-        """Whether its tables are marginals that are called by their attributes, so that levels say all about it."""
+        """Whether all tables are marginal tables with default names, so that levels determine the mechanism."""
         names, tables = self.domain.names, getattr(self.workload, "tables", ())
         return self.plain and all(
             table.name == (" x ".join(names[axis] for axis in table.axes) or "the total")
@@ -645,13 +645,13 @@ class BlockMechanism(OrderedBlocks, GaussianPrivacy):
         return f"BlockMechanism({len(self.pieces)} blocks, rho={decimal_above(self.rho)})"
 
     def _released_rows(self, key: Key, piece: Piece) -> Array:
-        """Return the released rows of every copy of a block, one copy after another."""
-        factors, inside = [], dict(key)
+        """Return the released rows of all copies of a block."""
+        factors, components = [], dict(key)
         for axis, symmetry in enumerate(self.symmetries):
             classes = symmetry.labels == np.arange(len(symmetry.sizes))[:, None]
-            rows = symmetry.directions(inside[axis]).T if axis in inside else classes.astype(np.float64)
+            rows = symmetry.directions(components[axis]).T if axis in components else classes.astype(np.float64)
             factors.append(rows)
-        order = [*inside, *(axis for axis in range(len(factors)) if axis not in inside)]
-        written = linalg.kronecker(factors).reshape(*map(len, factors), -1).transpose(*order, len(order))
-        copies = written.reshape(-1, piece.moves.shape[1], written.shape[-1])
-        return without_tiny_entries((piece.moves @ copies / piece.weight).reshape(-1, written.shape[-1]))
+        order = [*components, *(axis for axis in range(len(factors)) if axis not in components)]
+        functions = linalg.kronecker(factors).reshape(*map(len, factors), -1).transpose(*order, len(order))
+        copies = functions.reshape(-1, piece.moves.shape[1], functions.shape[-1])
+        return without_tiny_entries((piece.moves @ copies / piece.weight).reshape(-1, functions.shape[-1]))

@@ -1,7 +1,6 @@
-"""An earlier release as reuse sees it: rows with unit noise on a matrix, or a matrix for each block of tables.
+"""An earlier release for reuse: rows with unit noise on a matrix, or one matrix for each block of tables.
 
-On either geometry the release holds ``K'K`` of the information ``Σ⁻¹`` that is known in the end, so that
-``K Σ K' ⪯ I``; on blocks one K for each.
+The release contributes ``K'K`` to the total information ``Σ⁻¹``, so that ``K Σ K' ⪯ I``; blocks have one K each.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ AnyPoint: TypeAlias = Any
 
 
 class Released(Protocol):
-    """A wish and an earlier release on one geometry."""
+    """A requested workload and an earlier release on one geometry."""
 
     @property
     def wish(self) -> FitnessForUse:
-        """The wish alone."""
+        """The requested workload and targets alone."""
 
     @property
     def geometry(self) -> Any:
-        """Where the noise is."""
+        """The geometry of the noise."""
 
     def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, AnyPoint]:
-        """Return given weights λ, μ and Ω, their entries unseen; other shapes are refused."""
+        """Return weights λ, μ and Ω with checked shapes, and any entries."""
 
     @property
     def no_queries(self) -> Array:
@@ -64,38 +63,38 @@ class Released(Protocol):
         """Return ``μ_j c_j`` of each query, or of each table."""
 
     def constraints(self, point: AnyPoint) -> EvaluatedForms | None:
-        """Evaluate costs, and variances over targets: constraints of at most 1.
+        """Evaluate costs, and variances divided by targets, with limits of 1.
 
-        A last one is the largest eigenvalue of ``K Σ K'``, where anything is known. None for no covariance.
+        The last constraint is the largest eigenvalue of ``K Σ K'``, if K has rows. None if it is no covariance.
         """
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: AnyPoint) -> Judged:
-        """Return what dual weights prove, and its rounding, relative."""
+        """Return the lower bound of dual weights and a relative error bound."""
 
     def feasible(self, point: AnyPoint) -> AnyPoint:
-        """Return noise scaled so that the queries meet their targets, or nearly so."""
+        """Return noise scaled so that the queries meet their targets, up to rounding errors."""
 
     def lean(self, point: AnyPoint) -> AnyPoint:
         """Return noise of cost ``K'K + t (Σ⁻¹ - K'K)`` with the least t at which the targets are met."""
 
     def alone(self) -> tuple[AnyPoint, Array, AnyPoint] | None:
-        """Return the release's own noise, and weights λ and Ω that prove it best; None where it has some directions."""
+        """Return the noise of the release, with optimal weights λ and Ω; None if it does not answer all directions."""
 
     def mechanism(self, point: AnyPoint) -> Any:
-        """Return all that is known in the end as one mechanism."""
+        """Return the composition of the release and the new mechanism."""
 
     def new_mechanism(self, point: AnyPoint, least: float) -> Any:
-        """Return the mechanism of cost ``Σ⁻¹ - K'K``, or a little more; see `ReuseFitness.new_mechanism`."""
+        """Return the mechanism of cost ``Σ⁻¹ - K'K``, or slightly more; see `ReuseFitness.new_mechanism`."""
 
 
-AT_MOST = np.ones(1)
-"""The limit of each constraint."""
+CONSTRAINT_LIMIT = np.ones(1)
+"""The upper limit of each constraint."""
 
 
 def _with_last(
     forms: EvaluatedForms, ratios: Array, rounding: Array, eigenvalues: Sequence[Judged]
 ) -> EvaluatedForms | None:
-    """Return costs and ratios with the largest eigenvalue, if any, as the last ratio; rounding is absolute."""
+    """Append the largest eigenvalue, if any, to the ratios; error bounds are absolute."""
     if eigenvalues:
         largest, allowances = zip(*eigenvalues, strict=True)
         if not np.isfinite(max(largest)):
@@ -105,7 +104,7 @@ def _with_last(
 
 
 def released_on(wish: Callable[[str], FitnessForUse], released: Any) -> Released:
-    """Return an earlier release together with a wish, which is made on the geometry of the release."""
+    """Return an earlier release with the requested problem, posed on the geometry of the release."""
     if isinstance(released, BlockMechanism):
         return ReleasedBlocks.of(wish("blocks"), released)
     return ReleasedRows.of(wish("dense"), released)
@@ -115,9 +114,9 @@ def released_on(wish: Callable[[str], FitnessForUse], released: Any) -> Released
 
 
 def unit_noise_rows(released: NoisyQueries, neighbours: Matrix | None) -> Array:
-    """Return F (q, d), independent rows whose answers with unit noise are worth as much as the release.
+    """Return F (q, d), independent rows whose answers with unit noise are equivalent to the release.
 
-    What it says exactly is left aside where no neighbour changes it, and refused elsewhere: it has no finite cost.
+    Exact answers that are equal for all neighbours are dropped; other exact answers have infinite cost and are refused.
     """
     queries, covariance = released.query_matrix, released.covariance()
     if released.independent and len(queries):
@@ -135,7 +134,7 @@ class ReleasedRows:
     """A release on a matrix; see `Released`."""
 
     wish: FitnessForUse
-    together: FitnessForUse  # the relaxation in which rows of the release keep their variance of 1, one by one
+    together: FitnessForUse  # the relaxation with a variance of at most 1 for each row of the release
     rows: Array  # F (q, d)
 
     @classmethod
@@ -197,33 +196,36 @@ class ReleasedRows:
         return _with_last(forms, ratios, rounding, largest)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: Array) -> Judged:
-        """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and its rounding, relative.
+        """Return ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*² / (Σ λ_i (Σ μ_j c_j + tr Ω))`` and a relative error bound.
 
-        Proof that it bounds α: the release is so many more queries, ``a F`` for every unit vector a, each with a target
-        of 1. So ``Σ_j μ_j v_j Σ v_j' + tr(Ω K Σ K')``, which is ``‖[diag(√μ) L ; Ω^½ K] Σ^½‖_F²``, is at most
-        ``Σ μ_j c_j + tr Ω``, and ``‖Σ^-½ B U diag(√λ)‖_F²`` is at most ``α Σ λ_i``; multiply, and use
-        ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Any root of any Ω ⪰ 0 will do: the trace belongs to the root that is used. Where
-        weights prove nothing, the bound is 0.
+        Proof that it bounds α: the release adds queries ``a F`` for all unit vectors a, each with a target of 1. So
+        ``Σ_j μ_j v_j Σ v_j' + tr(Ω K Σ K')``, which is ``‖[diag(√μ) L ; Ω^½ K] Σ^½‖_F²``, is at most ``Σ μ_j c_j + tr
+        Ω``, and ``‖Σ^-½ B U diag(√λ)‖_F²`` is at most ``α Σ λ_i``; multiply, and use ``‖X Y‖_* ≤ ‖X‖_F ‖Y‖_F``. Any
+        root of any Ω ⪰ 0 is valid, with its own trace. Invalid weights give the bound 0.
         """
-        if not _prove(neighbour_weights, query_weights, release_weights.ravel()):
+        if not _are_valid(neighbour_weights, query_weights, release_weights.ravel()):
             return 0.0, 0.0
-        # Brought to a largest entry of 1 before anything else, so that no scale of theirs under- or overflows.
+        # Weights are first scaled to a largest entry of 1, against under- and overflow.
         largest = max(np.abs(query_weights).max(initial=0.0), np.abs(release_weights).max(initial=0.0)) or 1.0
-        spread, root = query_weights / largest, _root(release_weights / largest)
-        total, geometry, count = float(self.bills(spread).sum() + np.sum(root**2)), self.geometry, len(spread)
+        scaled_weights, root = query_weights / largest, _root(release_weights / largest)
+        total, geometry, count = (
+            float(self.bills(scaled_weights).sum() + np.sum(root**2)),
+            self.geometry,
+            len(scaled_weights),
+        )
         if not total > 0:
             return 0.0, 0.0
         shares = neighbour_weights / neighbour_weights.max()
-        moves, queries = np.flatnonzero(shares), np.flatnonzero(spread)
-        shares = np.sqrt(shares[moves] / shares.sum())
-        differences, missed = geometry.differences(queries, moves, np.sqrt(spread[queries]), shares)
-        held = np.arange(count, count + len(root))
-        known, hidden = geometry.differences(held, moves, np.ones(len(held)), shares)
-        hidden += len(held) * linalg.EPS * float(np.linalg.norm(known))
+        pairs, queries = np.flatnonzero(shares), np.flatnonzero(scaled_weights)
+        shares = np.sqrt(shares[pairs] / shares.sum())
+        differences, error = geometry.differences(queries, pairs, np.sqrt(scaled_weights[queries]), shares)
+        indices = np.arange(count, count + len(root))
+        released_rows, released_error = geometry.differences(indices, pairs, np.ones(len(indices)), shares)
+        released_error += len(indices) * linalg.EPS * float(np.linalg.norm(released_rows))
         norm, allowance = linalg.trace_norm(
-            np.vstack([differences, root @ known]), missed + float(np.linalg.norm(root)) * hidden
+            np.vstack([differences, root @ released_rows]), error + float(np.linalg.norm(root)) * released_error
         )
-        sums = (len(queries) + len(moves) + root.size) * linalg.EPS
+        sums = (len(queries) + len(pairs) + root.size) * linalg.EPS
         return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
     def feasible(self, point: Array) -> Array:
@@ -231,15 +233,15 @@ class ReleasedRows:
 
     def lean(self, point: Array) -> Array:
         rows = self.geometry.representation[: len(self.wish.targets)]
-        known = KnownDirections.of(point, self.coordinates)
-        squares = known.squares(rows) / self.wish.targets[:, None]
-        share = least_share(lambda share: float(known.mixed(squares, share).max()))
-        return point if share is None else known.noise(share)
+        directions = KnownDirections.of(point, self.coordinates)
+        squares = directions.squares(rows) / self.wish.targets[:, None]
+        share = least_share(lambda share: float(directions.mixed(squares, share).max()))
+        return point if share is None else directions.noise(share)
 
     def alone(self) -> tuple[Array, Array, Array] | None:
-        """Return the noise of the release with λ on its dearest pair u alone, ``Ω = (F u)(F u)' / α`` (see `bound`).
+        """Return the noise of the release, with λ on its costliest pair u alone, and ``Ω = (F u)(F u)' / α`` (`bound`).
 
-        There ``‖Ω^½ F u‖² = ‖F u‖² = α``, with ``tr Ω = 1``.
+        Then ``‖Ω^½ F u‖² = ‖F u‖² = α``, with ``tr Ω = 1``.
         """
         coordinates = self.coordinates
         if len(coordinates) < self.geometry.rank:
@@ -250,9 +252,13 @@ class ReleasedRows:
         if forms is None:
             return None
         profile = forms.profile
-        dearest = int(np.argmax(profile))
-        move = coordinates @ self.geometry.moves[:, dearest]
-        return covariance, _only(dearest, len(profile)), np.outer(move, move) / (move @ move)
+        costliest = int(np.argmax(profile))
+        sensitivity = coordinates @ self.geometry.moves[:, costliest]
+        return (
+            covariance,
+            _unit_vector(costliest, len(profile)),
+            np.outer(sensitivity, sensitivity) / (sensitivity @ sensitivity),
+        )
 
     def mechanism(self, point: Array) -> LinearGaussianMechanism:
         mechanism: LinearGaussianMechanism = self.together.mechanism(point)
@@ -274,13 +280,13 @@ class ReleasedRows:
 class ReleasedBlocks:
     """A release of tables, block by block; see `Released`.
 
-    K is the symmetric root of the information that the release holds of what neighbours change in a block. Weights Ω
-    are a number and a matrix for each block, as noise is, and the trace is that of all blocks together.
+    K is the symmetric root of the release's information on a block, without insensitive directions. Weights Ω are a
+    number for each block of one coordinate and a matrix for each other block, and the trace is the sum over all blocks.
     """
 
     wish: FitnessForUse
-    whole: Blocks  # the blocks of all tables, those of the wish first
-    geometry: Blocks  # the same blocks with the rows of the wish alone
+    whole: Blocks  # the blocks of all tables, requested tables first
+    geometry: Blocks  # the same blocks with the rows of the requested tables alone
     coordinates: BlockPoint  # K: a number for each block of one coordinate, a matrix for each other
 
     @classmethod
@@ -294,11 +300,11 @@ class ReleasedBlocks:
             )
         whole = _all_blocks(workload, released)
         frame = TableBlocks([BlockMechanism(whole, _equal_noise(whole)), released], ("workload", "released"))
-        return cls(wish, whole, whole.of_first_tables(workload), _known(whole, frame.refined(released).pieces))
+        return cls(wish, whole, whole.of_first_tables(workload), _released_roots(whole, frame.refined(released).pieces))
 
     def weights(self, neighbours: object, queries: object, release: object) -> tuple[Array, Array, BlockPoint]:
-        held = as_block_point(self.geometry, release, "dual weights on the release")
-        return *self.geometry.weights((neighbours, queries)), held
+        checked = as_block_point(self.geometry, release, "dual weights on the release")
+        return *self.geometry.weights((neighbours, queries)), checked
 
     @property
     def no_queries(self) -> Array:
@@ -325,58 +331,62 @@ class ReleasedBlocks:
     def bound(self, neighbour_weights: Array, query_weights: Array, release_weights: BlockPoint) -> Judged:
         """Return ``(Σ_b ‖[diag(√μ) V_b ; Ω_b^½ K_b] D_b diag(√λ)‖_*)² / (Σ λ_o (Σ μ_j c_j + Σ_b tr Ω_b))``.
 
-        With its rounding, relative. Proof as on a matrix (`ReleasedRows.bound`): noise on all blocks together has a
-        covariance with a block for each, and the trace norms of its blocks add up.
+        Returned with a relative error bound. Proof as on a matrix (`ReleasedRows.bound`): the covariance of the noise
+        on all blocks is block diagonal, and the trace norms of blocks add up.
         """
         levels, matrices = release_weights.levels, release_weights.covariances
-        if not _prove(
+        if not _are_valid(
             neighbour_weights, query_weights, np.concatenate([levels, *(matrix.ravel() for matrix in matrices)])
         ):
             return 0.0, 0.0
         largest = max(float(np.abs(array).max(initial=0.0)) for array in (query_weights, levels, *matrices)) or 1.0
-        spread, roots = query_weights / largest, [_root(matrix / largest) for matrix in matrices]
+        scaled_weights, roots = query_weights / largest, [_root(matrix / largest) for matrix in matrices]
         singles = np.maximum(levels / largest, 0.0)
-        total = float(self.bills(spread).sum() + singles.sum() + sum(np.sum(root**2) for root in roots))
+        total = float(self.bills(scaled_weights).sum() + singles.sum() + sum(np.sum(root**2) for root in roots))
         if not total > 0:
             return 0.0, 0.0
-        held = [root @ known for root, known in zip(roots, self.coordinates.covariances, strict=True)]
-        blocks = with_rows(self.geometry, np.sqrt(singles) * self.coordinates.levels, held)
+        indices = [
+            root @ released_rows for root, released_rows in zip(roots, self.coordinates.covariances, strict=True)
+        ]
+        blocks = with_rows(self.geometry, np.sqrt(singles) * self.coordinates.levels, indices)
         shares = neighbour_weights / neighbour_weights.max()
         shares = shares / shares.sum()
-        ones = np.ones(len(blocks.tables) - len(spread))
-        norm, allowance = trace_norm(blocks, shares, np.concatenate([spread, ones]))
-        for block, root, known in zip(blocks.matrix_blocks, roots, self.coordinates.covariances, strict=True):
-            moved = float(np.linalg.norm(block.steps * np.sqrt(shares[block.orbits])))
+        ones = np.ones(len(blocks.tables) - len(scaled_weights))
+        norm, allowance = trace_norm(blocks, shares, np.concatenate([scaled_weights, ones]))
+        for block, root, released_rows in zip(blocks.matrix_blocks, roots, self.coordinates.covariances, strict=True):
+            length = float(np.linalg.norm(block.steps * np.sqrt(shares[block.orbits])))
             size = len(root)
-            missed = (size + 2) * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(known)) * moved
-            allowance += np.sqrt(size) * missed
-        sums = (len(spread) + len(shares) + sum(root.size for root in roots)) * linalg.EPS
+            error = (size + 2) * linalg.EPS * float(np.linalg.norm(root) * np.linalg.norm(released_rows)) * length
+            allowance += np.sqrt(size) * error
+        sums = (len(scaled_weights) + len(shares) + sum(root.size for root in roots)) * linalg.EPS
         return norm**2 / total, 2 * allowance / norm + sums if norm > 0 else 0.0
 
     def feasible(self, point: BlockPoint) -> BlockPoint:
         forms = self.constraints(point)
-        return point if forms is None else self.geometry.divide(point, forms.excess(AT_MOST)[0])
+        return point if forms is None else self.geometry.divide(point, forms.excess(CONSTRAINT_LIMIT)[0])
 
     def lean(self, point: BlockPoint) -> BlockPoint:
         geometry, targets = self.geometry, self.wish.targets[self.geometry.tables]
-        held = np.minimum(self.coordinates.levels**2 * point.levels, 1.0)
+        known_levels = np.minimum(self.coordinates.levels**2 * point.levels, 1.0)
         pairs = zip(point.covariances, self.coordinates.covariances, strict=True)
-        several = [KnownDirections.of(covariance, known) for covariance, known in pairs]
-        squares = [part.squares(block.queries) for part, block in zip(several, geometry.matrix_blocks, strict=True)]
+        matrices = [KnownDirections.of(covariance, directions) for covariance, directions in pairs]
+        squares = [part.squares(block.queries) for part, block in zip(matrices, geometry.matrix_blocks, strict=True)]
 
         def excess(share: float) -> float:
-            variances = geometry.scalar_blocks @ (point.levels / (held + share * (1 - held)))
-            for part, block, values in zip(several, geometry.matrix_blocks, squares, strict=True):
+            variances = geometry.scalar_blocks @ (point.levels / (known_levels + share * (1 - known_levels)))
+            for part, block, values in zip(matrices, geometry.matrix_blocks, squares, strict=True):
                 np.add.at(variances, block.rows, part.mixed(values, share))
             return float((variances / targets).max())
 
         share = least_share(excess)
         if share is None:
             return point
-        return BlockPoint(point.levels / (held + share * (1 - held)), tuple(part.noise(share) for part in several))
+        return BlockPoint(
+            point.levels / (known_levels + share * (1 - known_levels)), tuple(part.noise(share) for part in matrices)
+        )
 
     def alone(self) -> tuple[BlockPoint, Array, BlockPoint] | None:
-        """Return the noise of the release with λ on its dearest neighbours alone; see `ReleasedRows.alone`."""
+        """Return the noise of the release, with λ on its costliest neighbours alone; see `ReleasedRows.alone`."""
         known = self.coordinates
         full = all(
             linalg.numerical_rank(np.linalg.svd(covariance)[1], covariance.shape) == len(covariance)
@@ -390,94 +400,94 @@ class ReleasedBlocks:
         if forms is None or not np.all(np.isfinite(forms.profile)):
             return None
         profile = forms.profile
-        dearest = int(np.argmax(profile))
-        reach = np.asarray(self.geometry.reach[[dearest]].todense()).ravel()
+        costliest = int(np.argmax(profile))
+        block_costs = np.asarray(self.geometry.reach[[costliest]].todense()).ravel()
         weights = []
         for covariance, block in zip(known.covariances, self.geometry.matrix_blocks, strict=True):
-            moves = covariance @ block.steps[:, block.orbits == dearest]
-            weights.append(moves @ moves.T / profile[dearest])
-        levels = known.levels**2 * reach / profile[dearest]
-        return point, _only(dearest, len(profile)), BlockPoint(levels, tuple(weights))
+            moves = covariance @ block.steps[:, block.orbits == costliest]
+            weights.append(moves @ moves.T / profile[costliest])
+        levels = known.levels**2 * block_costs / profile[costliest]
+        return point, _unit_vector(costliest, len(profile)), BlockPoint(levels, tuple(weights))
 
     def mechanism(self, point: BlockPoint) -> BlockMechanism:
         return BlockMechanism(self.whole, point)
 
     def new_mechanism(self, point: BlockPoint, least: float) -> BlockMechanism:
         known = self.coordinates
-        made = BlockMechanism(self.whole, _equal_noise(self.whole))
+        mechanism = BlockMechanism(self.whole, _equal_noise(self.whole))
         pieces = {}
-        left = 1 - known.levels**2 * point.levels
-        for key, level, share, copies in zip(self.whole.keys, point.levels, left, self.whole.copies, strict=True):
+        new_shares = 1 - known.levels**2 * point.levels
+        for key, level, share, copies in zip(self.whole.keys, point.levels, new_shares, self.whole.copies, strict=True):
             if share > FEASIBLE:
                 noise = np.full((1, 1), level / share * copies)
-                pieces[key] = Piece.of(made.symmetries, made.moved, key, np.ones((1, 1)), noise)
+                pieces[key] = Piece.of(mechanism.symmetries, mechanism.moved, key, np.ones((1, 1)), noise)
         for block, covariance, earlier in zip(
             self.whole.matrix_blocks, point.covariances, known.covariances, strict=True
         ):
             rows, _ = KnownDirections.of(covariance, earlier).new_information(least)
             if len(rows):
-                # Independent noise on orthonormal rows: however far apart its sizes, it is a covariance.
+                # Independent noise on orthonormal rows is a covariance at any ratio of its variances.
                 _, sizes, directions = linalg.svd(rows)
                 noise = np.diag(block.copies * sizes**-2.0)
                 moves = directions @ block.moves
-                pieces[block.key] = Piece.of(made.symmetries, made.moved, block.key, moves, noise)
-        return made.with_pieces(pieces)
+                pieces[block.key] = Piece.of(mechanism.symmetries, mechanism.moved, block.key, moves, noise)
+        return mechanism.with_pieces(pieces)
 
 
 def with_rows(blocks: Blocks, levels: Array, matrices: list[Array]) -> Blocks:
-    """Return blocks with further rows after theirs, each its own orbit: a number or a matrix (n, r) for each block."""
+    """Append rows, each with its own orbit, to all blocks: a number or a matrix (n, r) for each block."""
     first = len(blocks.tables)
     singles = sp.diags_array(levels**2)
     counts = [len(matrix) for matrix in matrices]
-    after = np.cumsum([first + len(levels), *counts])
-    several = tuple(
+    starts = np.cumsum([first + len(levels), *counts])
+    matrix_blocks = tuple(
         replace(
             block,
             rows=np.concatenate([block.rows, np.arange(start, start + len(matrix))]),
             queries=np.vstack([block.queries, matrix]),
         )
-        for block, matrix, start in zip(blocks.matrix_blocks, matrices, after, strict=False)
+        for block, matrix, start in zip(blocks.matrix_blocks, matrices, starts, strict=False)
     )
     count = len(levels) + sum(counts)
-    blank = sp.csr_array((sum(counts), len(levels)))
+    empty = sp.csr_array((sum(counts), len(levels)))
     return replace(
         blocks,
         tables=np.concatenate([blocks.tables, int(blocks.tables.max(initial=-1)) + 1 + np.arange(count)]),
         magnitudes=np.concatenate([blocks.magnitudes, np.zeros(count)]),
         counts=np.concatenate([blocks.counts, np.ones(count)]),
-        scalar_blocks=sp.csr_array(sp.vstack([blocks.scalar_blocks, singles, blank], format="csr")),
-        matrix_blocks=several,
+        scalar_blocks=sp.csr_array(sp.vstack([blocks.scalar_blocks, singles, empty], format="csr")),
+        matrix_blocks=matrix_blocks,
     )
 
 
 def _all_blocks(workload: MarginalWorkload | UnionWorkload, released: BlockMechanism) -> Blocks:
-    """Return the blocks of the tables of a wish and, after them, of what was released."""
-    earlier = released.workload or released.needed_tables
+    """Return the blocks of the requested tables, then of the released tables."""
+    released_tables = released.workload or released.needed_tables
     domain: Domain = released.domain
-    marginal = isinstance(workload, MarginalWorkload) and isinstance(earlier, MarginalWorkload)
+    marginal = isinstance(workload, MarginalWorkload) and isinstance(released_tables, MarginalWorkload)
     if marginal and released.neighbours is None:
-        axes = (*workload.axes, *(axis for axis in earlier.axes if axis not in workload.axes))  # type: ignore[union-attr]
+        axes = (*workload.axes, *(axis for axis in released_tables.axes if axis not in workload.axes))  # type: ignore[union-attr]
         return Blocks.of_marginals(MarginalWorkload(domain, axes))
     names = [table.name for table in workload.product_tables]
-    if len({*names}) < len(names):  # one of them would take the place of a table that was released
+    if len({*names}) < len(names):  # names must be distinct
         raise InvalidInputError("workload must have each table once, to be reused with a release of other tables")
-    tables = each_once((*workload.product_tables, *earlier.product_tables))
+    tables = each_once((*workload.product_tables, *released_tables.product_tables))
     try:
         return Blocks.of(UnionWorkload(domain, tables), neighbours=released.neighbours)
     except GeometryError as error:
-        raise InvalidInputError(f"released and the workload leave too little symmetry together: {error}") from None
+        raise InvalidInputError(f"released and the workload have too little common symmetry: {error}") from None
 
 
 def _equal_noise(blocks: Blocks) -> BlockPoint:
     return BlockPoint(np.ones(len(blocks.keys)), tuple(np.eye(len(block.moves)) for block in blocks.matrix_blocks))
 
 
-def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
-    """Return K of each block from the noise that was released, nothing where no neighbour changes it."""
+def _released_roots(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
+    """Return K of each block from the noise of the release; 0 for insensitive blocks."""
     levels = np.zeros(len(whole.keys))
-    moved = np.diff(sp.csc_array(whole.reach).indptr) > 0
+    sensitive = np.diff(sp.csc_array(whole.reach).indptr) > 0
     for index, key in enumerate(whole.keys):
-        if moved[index] and (piece := pieces.get(key)) is not None:
+        if sensitive[index] and (piece := pieces.get(key)) is not None:
             levels[index] = abs(piece.moves[0, 0]) * np.sqrt(piece.copies / piece.covariance[0, 0])
     matrices = []
     for block in whole.matrix_blocks:
@@ -487,7 +497,7 @@ def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
             continue
         factor = linalg.cholesky(piece.covariance / piece.copies)
         if factor is None:
-            raise InvalidInputError("released must have noise in all that it measures")
+            raise InvalidInputError("released must have a positive definite covariance on each block")
         rows = scipy.linalg.solve_triangular(factor, piece.moves @ block.moves.T, trans="T", check_finite=False)
         directions = block.moved()
         if directions is not None:
@@ -498,21 +508,21 @@ def _known(whole: Blocks, pieces: dict[Any, Piece]) -> BlockPoint:
     return BlockPoint(levels, tuple((matrix + matrix.T) / 2 for matrix in matrices))
 
 
-# On either.
+# On both geometries.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownDirections:
-    """Directions of a covariance, and the share of the information in each that the release holds.
+    """Directions of a covariance, and the release's share of the information in each.
 
-    With ``Σ = C C'``, they are the right singular vectors of ``K C`` and its squared singular values, at most 1: the
-    difference of ``Σ⁻¹`` and ``K'K`` is never formed.
+    With ``Σ = C C'``, these are the right singular vectors of ``K C`` and its squared singular values, at most 1. The
+    difference ``Σ⁻¹ - K'K`` is not formed.
     """
 
     root: Array  # C with the directions for its columns
     inverse: Array  # a left inverse of it
     shares: Array
-    silent: Array  # rows N without any noise, ``N Σ N' = 0``
+    silent: Array  # rows N without noise, ``N Σ N' = 0``
 
     @classmethod
     def of(cls, covariance: Array, coordinates: Array) -> KnownDirections:
@@ -525,7 +535,7 @@ class KnownDirections:
     def new_information(self, least: float) -> tuple[Array, Array]:
         """Return rows R with ``R'R = Σ⁻¹ - K'K``, and the rows without noise, both on B x.
 
-        Directions of which the release leaves less than 1e-9 unknown count as known. Where some do not, and `least` is
+        Directions with a share of at least ``1 - 1e-9`` from the release are dropped. If others remain, and `least` is
         not 0, R has at least this share of the information in every direction.
         """
         shares = 1 - self.shares
@@ -538,17 +548,17 @@ class KnownDirections:
         return np.asarray((rows @ self.root) ** 2)
 
     def mixed(self, squares: Array, share: float) -> Array:
-        """Return variances of rows with these `squares` where only a share of the new information is had."""
+        """Return variances of rows with these `squares`, with a share of the new information."""
         return np.asarray((squares / (self.shares + share * (1 - self.shares))).sum(axis=1))
 
     def noise(self, share: float) -> Array:
-        """Return the covariance of cost ``K'K + t (Σ⁻¹ - K'K)``, t being the share."""
+        """Return the covariance with cost ``K'K + t (Σ⁻¹ - K'K)`` for the share t."""
         half = self.root / np.sqrt(self.shares + share * (1 - self.shares))
         return np.asarray(half @ half.T)
 
 
 def least_share(excess: Callable[[float], float]) -> float | None:
-    """Return the upper end of the least share of new information at which nothing is exceeded; None if all is."""
+    """Return the least share of new information that meets all limits, rounded up; None if a share of 1 does not."""
     low, high = 0.0, 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         if not excess(high) < 1:
@@ -559,7 +569,7 @@ def least_share(excess: Callable[[float], float]) -> float | None:
 
 
 def largest_eigenvalue(coordinates: Array, covariance: Array) -> Judged:
-    """Return the largest eigenvalue of ``K Σ K'``, and its rounding, absolute; infinity for no covariance."""
+    """Return the largest eigenvalue of ``K Σ K'`` and an absolute error bound; infinite if Σ is no covariance."""
     fixed = linalg.regularised_covariance((covariance + covariance.T) / 2)
     if fixed is None:
         return np.inf, 0.0
@@ -572,13 +582,13 @@ def largest_eigenvalue(coordinates: Array, covariance: Array) -> Judged:
     return largest, 4 * len(fixed) * linalg.EPS * float(magnitude)
 
 
-def _prove(neighbour_weights: Array, query_weights: Array, release_weights: Array) -> bool:
-    """Whether weights may prove a bound: finite, none on neighbours or queries negative, and some on neighbours."""
+def _are_valid(neighbour_weights: Array, query_weights: Array, release_weights: Array) -> bool:
+    """Whether weights are finite, non-negative on neighbours and queries, and not all 0 on neighbours."""
     entries = np.append(query_weights, release_weights)
     return bool(valid_weights(neighbour_weights) and np.all(np.isfinite(entries)) and np.all(query_weights >= 0))
 
 
-def _only(index: int, count: int) -> Array:
+def _unit_vector(index: int, count: int) -> Array:
     vector = np.zeros(count)
     vector[index] = 1.0
     return vector
@@ -592,7 +602,7 @@ def _root(weights: Array) -> Array:
 
 
 def _split(covariance: Array) -> tuple[Array, Array, Array]:
-    """Return C with ``C C' = Σ``, a left inverse of it, and the rows N without any noise, ``N Σ N' = 0``."""
+    """Return C with ``C C' = Σ``, a left inverse of C, and rows N without noise, ``N Σ N' = 0``."""
     factor = None if linalg.is_singular(covariance) else linalg.cholesky(covariance)
     if factor is not None:
         inverse = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), trans="T", check_finite=False)

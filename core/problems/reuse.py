@@ -21,7 +21,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.neighbours import NeighboursLike, Relation
 from dualmech.problems.base import Problem, point_on
 from dualmech.problems.fitness import FitnessForUse
-from dualmech.problems.released import AT_MOST, Released, ReleasedRows, released_on
+from dualmech.problems.released import CONSTRAINT_LIMIT, Released, ReleasedRows, released_on
 from dualmech.validate import Array, Matrix
 from dualmech.workloads.base import Workload
 
@@ -176,7 +176,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         lower_bound, rounding = self.known.bound(*self.as_dual(dual))
         if forms is None:
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
-        excess, slack = forms.excess(AT_MOST)
+        excess, slack = forms.excess(CONSTRAINT_LIMIT)
         return Certificate.of(forms.cost, lower_bound, max(excess - 1, 0.0), forms.cost_rounding + slack + rounding)
 
     def feasible(self, primal: object) -> Any:
@@ -192,7 +192,7 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
     def _excess(self, point: Any) -> float:
         """Return the largest constraint, which may be 1; infinity where noise is no covariance."""
         forms = self.known.constraints(point)
-        return np.inf if forms is None else forms.excess(AT_MOST)[0]
+        return np.inf if forms is None else forms.excess(CONSTRAINT_LIMIT)[0]
 
     def least_informative(self, primal: object) -> Any:
         """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
@@ -202,13 +202,13 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         """
         point = self.geometry.point(primal)
         before = self.known.constraints(point)
-        if before is None or not before.excess(AT_MOST)[0] <= 1 + FEASIBLE:
+        if before is None or not before.excess(CONSTRAINT_LIMIT)[0] <= 1 + FEASIBLE:
             return point
         spared = self.feasible(self.known.lean(point))
         after = self.known.constraints(spared)
-        if after is None or not after.excess(AT_MOST)[0] <= 1 + FEASIBLE:
+        if after is None or not after.excess(CONSTRAINT_LIMIT)[0] <= 1 + FEASIBLE:
             return point
-        blur, blur_before = (forms.cost_rounding + forms.excess(AT_MOST)[1] for forms in (after, before))
+        blur, blur_before = (forms.cost_rounding + forms.excess(CONSTRAINT_LIMIT)[1] for forms in (after, before))
         kept = after.cost <= (1 + FEASIBLE) * before.cost and blur <= max(FEASIBLE, blur_before)
         return spared if kept else point
 

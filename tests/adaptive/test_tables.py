@@ -50,7 +50,7 @@ def test_it_is_that_of_the_cells() -> None:
             both = parts.common.compose(parts.residual)
             assert both.is_answerable_from(parts.target) and parts.target.is_answerable_from(both, tol=1e-7)
     assert CHAIN.guarantee.rho == pytest.approx(max(each.rho for each in MECHANISMS), rel=1e-9)
-    with pytest.raises(dm.errors.InvalidInputError, match="blocks are of mechanisms on cells"):
+    with pytest.raises(dm.errors.InvalidInputError, match="blocks need mechanisms on cells"):
         CHAIN.simulate(np.zeros((2, 72)), lambda stage, answers: np.zeros(2))
 
 

@@ -255,7 +255,7 @@ class TestBlocks:
         ("message", "given"),
         [
             ("with the same symmetry", {"age": dm.workloads.prefix(2), "sex": None}),
-            ("must measure all that the tables need", {"age": dm.workloads.prefix(4)}),
+            ("must measure all blocks of the tables", {"age": dm.workloads.prefix(4)}),
         ],
     )
     def test_other_blocks_are_refused(self, message: str, given: dict[str, dm.Workload | None]) -> None:

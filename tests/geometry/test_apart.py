@@ -277,7 +277,7 @@ class TestProblems:
         fixed = fast.solve(dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4"))
         assert answer.lower_bound > fixed.objective * 1.001  # these persons are more
         assert answer.mechanism.squared_privacy_cost == pytest.approx(1.0, rel=1e-6)
-        assert answer.problem.geometry.neighbour_words(0) == "a person with parts at least 4 steps apart"
+        assert answer.problem.geometry.neighbour_words(0) == "a person with participations at least 4 steps apart"
         assert answer.phase_prices.shape == (1, 8) and answer.phase_prices.sum() == pytest.approx(1.0)
 
     @pytest.mark.parametrize(

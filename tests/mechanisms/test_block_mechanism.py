@@ -263,10 +263,10 @@ class TestWhatIsNotAnswered:
             ("marginals", {"a": [1, 0], "c": [1, 0]}, "a x c is not answered: differences of a x differences of c"),
             ("groups", {"age": [0, 0, 1, -1, 0]}, "differences of age among its values 2 … 4"),
             ("runs", {"hour": [1, 0, 0, 0, 0, 0]}, "query of hour is not answered: hour at frequency 2"),
-            ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "no table asks for the total"),
+            ("differences", {"hour": [1, 0, 0, 0, 0, 0]}, "the total is not measured"),
             ("circles", {"hour": [1.0] * 5, "day": [1, -1, 0, 0, 0, 0], "other": [1]}, "attribute 'other'"),
             ("circles", {"hour": [1, 2]}, "must have 5 entries"),
-            ("few", {"age": [1, 0, 0, 0]}, "only other sums over age x b are asked for"),
+            ("few", {"age": [1, 0, 0, 0]}, "only other sums over age x b are measured"),
             ("few", [1], "query must map"),
         )
         for name, query, message in cases:

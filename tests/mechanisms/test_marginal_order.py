@@ -149,7 +149,7 @@ class TestParts:
                 r"others\[0\] must be on the same",
                 lambda one, _: one.compose(dm.BlockMechanism.of_levels(ELSEWHERE, {})),
             ),
-            ("exceeds its cost by inf, relative, on a x b", lambda one, two: dm.residual(one, two)),
+            ("exceeds that of mechanism by a relative inf, on a x b", lambda one, two: dm.residual(one, two)),
             ("measured must hold b, at", lambda one, two: one.combine(silent(one), (two, without_b(two)))),
             ("tol must be positive", lambda one, two: one.is_answerable_from(two, tol=-1)),
         ):
