@@ -19,7 +19,7 @@ from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.judging import Judgement
 from dualmech.crosscheck.printing import (
-    LISTED,
+    MAX_LISTED,
     Terms,
     TextTable,
     free_lines,
@@ -78,7 +78,7 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
     except DualmechError as error:
         describe(solution.problem, out, solution, terms)
         lines = [f"It cannot be released: {error}"]
-    print_lines(out, *lines, whole=True)
+    print_lines(out, *lines, unwrapped=True)
 
 
 @singledispatch
@@ -189,7 +189,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
         f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
         f"{range_text(weights[design.weighed])}."
     )
-    largest = np.argsort(-prices, kind="stable")[:LISTED]
+    largest = np.argsort(-prices, kind="stable")[:MAX_LISTED]
     shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
     out.print(f"Largest shares of the bill, by design query from 0: {shares}.")
     if not design.independent:
@@ -355,7 +355,7 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  at rho = {limits.cost / 2:.6g}; the targets below that are not hard are multiplied by the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
-        print_lines(out, *prices_in_words(solution)[: None if planned else MAX_PRICES], whole=True)
+        print_lines(out, *prices_in_words(solution)[: None if planned else MAX_PRICES], unwrapped=True)
     return certificate
 
 
@@ -441,7 +441,7 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
         loose_names = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
         items = problem.workload.shape[0] if dense else len(problem.targets)
         out.print(f"  loose targets: {len(loose)} of {items}{loose_names}")
-    indices = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
+    indices = ", ".join(map(str, binding[:MAX_LISTED])) + (" …" if len(binding) > MAX_LISTED else "")
     neighbours = getattr(problem.geometry, "moves", getattr(problem.geometry, "reach", None))
     count = "" if neighbours is None else f" of {neighbours.shape[0 if hasattr(problem.geometry, 'reach') else 1]}"
     out.print(f"  binding neighbours: {len(binding)}{count} ({indices})")

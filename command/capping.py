@@ -16,7 +16,7 @@ from dualmech.command.answers import privacy_text
 from dualmech.command.options import UsageError, refuse_unused
 from dualmech.command.request import Request, Search
 from dualmech.crosscheck import printing
-from dualmech.crosscheck.caps import LISTED, Capped, TightLimitsError, capped, posed
+from dualmech.crosscheck.caps import MAX_LISTED, Capped, TightLimitsError, capped, posed
 from dualmech.crosscheck.families import Layer
 from dualmech.crosscheck.proofs.checker import exact
 from dualmech.crosscheck.proofs.prove import factor_of
@@ -75,7 +75,7 @@ def _search(search: Search, width: float, layer: Layer, z: float) -> Capped:
         return capped(**search._asdict(), tol=width, layer=layer.value)
     except TightLimitsError as error:
         margins = {name: accounting.margin_from_variance(variance, z) for name, variance in error.allowed.items()}
-        text = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:LISTED])
+        text = ", ".join(f"{name} {margin:.4g}" for name, margin in [*margins.items()][:MAX_LISTED])
         raise InvalidInputError(
             f"hard limits alone cost rho = {decimal_above(error.least / 2)}, and the budget is {search.cost / 2:.6g}: "
             f"in the same proportions, the tightest possible margins are a little more than {text} "
@@ -127,7 +127,7 @@ def judge_waste(context: typer.Context, workload: str, path: str, output: str | 
     lines = [*wasted.words]
     if wasted.better is not wasted.mechanism:
         lines.append(f"The better mechanism: {privacy_text(wasted.better, SHOWN_DELTA)}")
-    printing.print_lines(printing.console(), *lines, whole=True)
+    printing.print_lines(printing.console(), *lines, unwrapped=True)
     if output is not None:
         dm.save(wasted.better, output)
     return wasted.certificate
@@ -162,4 +162,4 @@ def judge_practice(request: Request, practice: str, as_drawn: bool, output: str 
         if output is not None:
             line.say("writing")
             dm.save(better, output)
-    printing.print_lines(printing.console(), *wasted.words, whole=True)
+    printing.print_lines(printing.console(), *wasted.words, unwrapped=True)

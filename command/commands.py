@@ -294,7 +294,7 @@ def simulate(
         lines = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = printing.console()
-    printing.print_lines(out, *lines, whole=True)
+    printing.print_lines(out, *lines, unwrapped=True)
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **options: object) -> Request:

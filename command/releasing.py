@@ -115,7 +115,7 @@ def release(
     if (words := uncertified(answer)) is not None:
         typer.echo(f"dualmech: the plan is not certified: {words}", err=True)
     out = printing.console()
-    printing.print_lines(out, *_unread_lines(unread), *reports, *lines, whole=True)
+    printing.print_lines(out, *_unread_lines(unread), *reports, *lines, unwrapped=True)
     if open_ledger is not None and dry_run:
         open_ledger.check(planned)
 
@@ -155,7 +155,7 @@ def combine(
         line.say("writing")
         lines = _write(combination, output, level, simultaneous)
     out = printing.console()
-    printing.print_lines(out, *lines, whole=True)
+    printing.print_lines(out, *lines, unwrapped=True)
 
 
 def _unread_lines(names: list[str]) -> list[str]:

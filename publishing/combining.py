@@ -567,7 +567,8 @@ class BlockFit:
         covariance = scipy.linalg.block_diag(exact_noise, fit.covariance)[-(len(span) + len(fit.rows)) :]
         joint = np.vstack([span, fit.rows]), covariance[:, -len(covariance) :]
         rows = tuple(mechanism.pieces[key].moves for mechanism in mechanisms)
-        return cls(rows, *zip(*coefficients, strict=True), np.vstack(exact), fit, joint)
+        insensitive_parts, sensitive_parts = zip(*coefficients, strict=True)
+        return cls(rows, insensitive_parts, sensitive_parts, np.vstack(exact), fit, joint)
 
     def solve(self, coordinates: Sequence[Array], names: Sequence[str]) -> tuple[Array, Residual]:
         """Return the joint estimate from the mechanisms' coordinates, shape (b, copies) each, and its residual."""

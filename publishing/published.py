@@ -142,8 +142,8 @@ def entries(attribute: Attribute, query: Any) -> tuple[list[str], list[tuple[str
         return [attribute.label(code) for code in codes], attribute.keys([[code] for code in codes])
     if not attribute.has_labels or isinstance(query, CircularWorkload) or math.prod(query.shape) > MAX_QUERY_ENTRIES:
         return [*query.names], []
-    codes = _counted_codes(query)
-    return _labels(attribute, query.names, codes), attribute.keys(codes)
+    query_codes = _counted_codes(query)
+    return _labels(attribute, query.names, query_codes), attribute.keys(query_codes)
 
 
 def _labels(attribute: Attribute, names: Sequence[str], query_codes: list[list[int]]) -> list[str]:

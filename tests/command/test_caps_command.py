@@ -162,7 +162,7 @@ class TestCaps:
             (("--rho", "1", "--cap", "cell 9=1"), "--cap must name a query such as 'cell 0'"),
             (("--rho", "1", "--cap", "cell 0=1", "--cap", "cell 0=2"), "once"),
             (("--rho", "1", "--cap", "cell 0=0"), "positive"),
-            (("--rho", "1", "--cap", "prefixes=1"), "each name something"),
+            (("--rho", "1", "--cap", "prefixes=1"), "both have names"),
             (("--rho", "1", "--cap", "cell 0=1e-9"), "are a little more than cell 0 1.163 (level 0.9)"),
             (("--rho", "1", "--cap", "cell 0=1", "--refine"), "--refine is not for hard limits"),
             (("--rho", "1", "--cap", "cell 0=1", "--time-limit", "9"), "--time-limit is not for"),

@@ -172,7 +172,7 @@ class TestCommand:
             ((plan, "--sql", "select", "--database", database), "sql must be a query of DuckDB"),
             ((plan, "--sql", "select 1", "--database", str(tmp_path / "none.duckdb")), "cannot be read"),
             ((plan, *sql[2:]), "--database is the file of the query of --sql"),
-            ((str(path), plan, *sql), "release takes the file of a solution alone, with --sql"),
+            ((str(path), plan, *sql), "release takes only the file of a solution with --sql"),
         ):
             done = run("release", *wrong, "-o", tmp_path / "none")
             assert told in str(done.exception) + done.output, done.output
