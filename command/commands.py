@@ -39,7 +39,7 @@ def solve(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Solver of the fast layer, such as newton or fixed_point; of fitness and softmax also softmax_newton "
+            help="Solver of the fast layer, such as newton or fixed_point; for fitness and softmax also softmax_newton "
             "(SM-II) and softmax_gradient. [default: auto]"
         ),
     ] = None,
@@ -74,7 +74,7 @@ def solve(
     ] = None,
     public: options.Public = False,
 ) -> None:
-    """Find the best noise for a workload and prove how good it is."""
+    """Find the optimal noise for a workload, and prove its distance from the optimum."""
     request = request_of(context)
     request.refuse_foreign(refine=refine)
     for path, suffix in ((output, ".npz"), (prove, ".json")):
@@ -231,7 +231,8 @@ def waste(
     ] = "equal",
     rho: options.Rho = None,
     as_drawn: Annotated[
-        bool, typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent.")
+        bool,
+        typer.Option("--as-drawn", help="Publish each table with its own noise, without making tables consistent."),
     ] = False,
     neighbours: options.Neighbours = None,
     output: Annotated[
@@ -271,15 +272,13 @@ def simulate(
     ],
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="MECHANISM", help="File of a marginal mechanism, or of a solution of tables, of their attributes."
-        ),
+        typer.Argument(metavar="MECHANISM", help="File of a mechanism of marginal tables, or of a solution of tables."),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
     ],
     rng: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]")
+        int | None, typer.Option(min=0, help="Seed of the noise. [default: from the operating system]")
     ] = None,
     count: options.Count = None,
     ignore: options.Ignore = None,
@@ -413,7 +412,7 @@ def plot(
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG.")
     ],
     only: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; several times for several. [default: all]")
+        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated. [default: all]")
     ] = None,
 ) -> None:
     """Draw an answer: its noise, prices, profile of neighbours, privacy against accuracy."""
@@ -555,7 +554,7 @@ def library(
         list[str] | None, typer.Option("--only", help="A problem's name, or a family's; may be repeated.")
     ] = None,
 ) -> None:
-    """Write problems with their data, proven optima and proofs, to test a solver against; existing files are kept."""
+    """Write problems with data, proven optima and proofs, for testing a solver; keep existing files."""
     with passing("loading"):
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck import printing
@@ -592,7 +591,7 @@ def leaderboard(
         bool, typer.Option("--scaled", help="Scale or correct answers to be feasible before they are judged.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Show every answer, not only those beyond the tolerance.")
+        bool, typer.Option("--all", help="Show every answer, not only answers outside the tolerance.")
     ] = False,
 ) -> None:
     """Rank solvers by the distances of their answers from the proven optima of a library."""

@@ -81,7 +81,7 @@ Workloads = Annotated[
     list[str],
     typer.Argument(
         metavar="WORKLOAD",
-        help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
+        help="A built-in such as prefix:64, a file, or a solution's file; for common, the files of mechanisms.",
     ),
 ]
 AnyEpsilon = Annotated[
@@ -119,10 +119,10 @@ Rho = Annotated[
 Neighbours = Annotated[
     str | None,
     typer.Option(
-        help="add-remove, replace, either with :RECORDS a person, replace within ATTRIBUTE, "
+        help="add-remove or replace, with :RECORDS of a person, replace within ATTRIBUTE, "
         "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION (with :signs, :at-least), "
         "or a file of differences. "
-        "[default: add-remove; of an answer in a file, its own]"
+        "[default: add-remove, or the neighbours of an answer in a file]"
     ),
 ]
 
@@ -136,8 +136,8 @@ class Posing:
     targets: Annotated[
         str | None,
         typer.Option(
-            help="Variance targets: one number, or a file of one per query or one per table, or of lines of "
-            "name,target that name queries, their groups or tables. [default: 1]"
+            help="Variance targets: one number, or a file with one number for each query or table, or with lines "
+            "name,target of queries, their groups or tables. [default: 1]"
         ),
     ] = None
     moe: Annotated[
@@ -203,7 +203,7 @@ class Posing:
         str,
         typer.Option(
             "--geometry",
-            help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream.",
+            help="fitness, variance: representation of the noise, auto, dense, blocks, product, split or stream.",
         ),
     ] = "auto"
 

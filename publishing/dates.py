@@ -27,7 +27,7 @@ COARSER = {"months": MONTH, "quarters": QUARTER, "years": YEAR}
 """Groupings of days, months and quarters, with the step of each."""
 
 EXCEL, EXCEL_DAY = "excel", datetime.datetime(1899, 12, 30)
-"""The format of days as Excel counts them, and its day 0, from March 1900 on."""
+"""The format of Excel's day numbers, and day 0; correct from March 1900."""
 
 CODE = re.compile("%.?")
 CODES = {f"%{letter}" for letter in "dmYybBjHIMSfpz%"}

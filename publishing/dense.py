@@ -14,7 +14,7 @@ from dualmech.errors import InvalidInputError
 from dualmech.mechanisms.costs import ALIKE, equivalence_error, rounding_share
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.publishing import drawing
-from dualmech.publishing.drawing import SPAN_TOL, Exact, Integers, Noise, counted_vector, whole_counts
+from dualmech.publishing.drawing import SPAN_TOL, Exact, Integers, Noise, counted_vector, integer_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -112,7 +112,7 @@ class DrawnRows(AnsweredRows):
 
     def draw(self, x: object, noise: Noise) -> Array:
         """Draw estimates of B x, shape (k,), from a data vector x of integers. Noise is added to data only here."""
-        counts = whole_counts(records=validate.vector(self.basis.shape[1], "cell", records=x))
+        counts = integer_counts(records=validate.vector(self.basis.shape[1], "cell", records=x))
         noisy = drawing.product(self.integer_rows, counts) + draw_noise(noise, self.exponents)
         answers = np.ldexp(noisy.astype(np.float64), -self.exponents)
         exact_answers = drawing.product(self.basis[: self.exact], counts).astype(np.float64)
@@ -125,7 +125,7 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
     If a mechanism releases some answers exactly, all rows that no neighbour changes are released without noise.
     Eigenvalues find these rows, and integer arithmetic verifies that they are 0 on all differences.
     """
-    basis = drawing.whole_basis(mechanism.independent_rows)
+    basis = drawing.integer_basis(mechanism.independent_rows)
     if not mechanism.releases_exactly:
         return basis, 0
     exact = np.zeros((0, basis.shape[1]), dtype=np.int64)
@@ -135,7 +135,7 @@ def _split_basis(mechanism: LinearGaussianMechanism) -> tuple[Integers, int]:
         floats = differences.astype(np.float64)
         values, vectors = np.linalg.eigh(rows @ (floats @ (floats.T @ rows.T)))
         insensitive = vectors[:, values <= INSENSITIVE_TOL * max(values[-1], 0.0)].T
-        exact = drawing.whole_basis(insensitive @ rows) if len(insensitive) else exact
+        exact = drawing.integer_basis(insensitive @ rows) if len(insensitive) else exact
         if np.any((differences.T @ exact.T).T):
             raise InvalidInputError("mechanism must answer insensitive queries by integer rows; none were found")
     basis = np.vstack([exact, drawing.rows_beyond(basis, exact)])

@@ -52,7 +52,7 @@ SPAN_TOL = 1e-9  # distance of a row from a multiple of integers, relative to it
 CHUNK = 2**22  # entries of a product in memory at a time
 
 
-def whole_basis(rows: Array) -> Integers:
+def integer_basis(rows: Array) -> Integers:
     """Return integer rows (k, d) with the same span as independent real rows.
 
     If the span is the whole space, the rows are the cells. Otherwise they are integer multiples of the given rows, or
@@ -63,21 +63,21 @@ def whole_basis(rows: Array) -> Integers:
     Examples
     --------
     >>> import numpy as np
-    >>> whole_basis(np.array([[0.5, 0.5, 0.0], [0.0, 0.1, 0.3]]))
+    >>> integer_basis(np.array([[0.5, 0.5, 0.0], [0.0, 0.1, 0.3]]))
     array([[1, 1, 0],
            [0, 1, 3]])
-    >>> whole_basis(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> integer_basis(np.array([[1.0, 2.0], [3.0, 4.0]]))
     array([[1, 0],
            [0, 1]])
     """
     count, cells = rows.shape
     if count == cells:
         return np.eye(cells, dtype=np.int64)
-    multiples = _whole_multiples(rows)
+    multiples = _integer_multiples(rows)
     if count and (multiples is None or np.abs(multiples).max() > MAX_SIMPLE_ENTRY):
         pivots = scipy.linalg.qr(rows, mode="r", pivoting=True, check_finite=False)[1][:count]
         echelon = np.linalg.solve(rows[:, np.sort(pivots)], rows)
-        alternative = _whole_multiples(np.asarray(echelon, dtype=np.float64))
+        alternative = _integer_multiples(np.asarray(echelon, dtype=np.float64))
         if alternative is not None and (multiples is None or np.abs(alternative).max() < np.abs(multiples).max()):
             multiples = alternative
     if multiples is None:
@@ -105,7 +105,7 @@ def rows_beyond(basis: Integers, part: Integers) -> Integers:
     return np.asarray(basis[np.sort(order[: len(basis) - len(part)])])
 
 
-def _whole_multiples(rows: Array) -> Integers | None:
+def _integer_multiples(rows: Array) -> Integers | None:
     """Return a multiple of each row with small integer entries; None if some row has none."""
     array = np.zeros(rows.shape, dtype=np.int64)
     for index, row in enumerate(rows):
@@ -356,7 +356,7 @@ class Drawn(Measured, Protocol):
         """Draw the noisy answers. Noise is added to data only here."""
 
 
-def whole_counts(**argument: object) -> Counts:
+def integer_counts(**argument: object) -> Counts:
     """Return counts as 64-bit integers; refuse, with the argument's name, all but integers from 0 to 2^53."""
     ((name, value),) = argument.items()
     counts = validate.finite(**argument)
@@ -366,7 +366,7 @@ def whole_counts(**argument: object) -> Counts:
     if np.any(counts != np.rint(counts)) or largest > MAX_TOTAL:
         raise InvalidInputError(f"{name} must hold whole numbers of at most 2^53: counts of records")
     if np.any(counts < 0):
-        raise InvalidInputError(f"{name} must hold counts of records, none of them negative, got {counts.min():g}")
+        raise InvalidInputError(f"{name} must hold non-negative counts of records, got {counts.min():g}")
     return counts.astype(np.int64)
 
 
@@ -407,7 +407,7 @@ def counted_vector(source: Any, domain: Domain | None, allow_empty: bool) -> Any
         if domain is not None and vector is not None:
             every = tuple(range(len(domain.names)))
             return marginal_of(domain, vector, every).ravel()
-        counts, possible = whole_counts(records=source), None if domain is None else domain.possible()
+        counts, possible = integer_counts(records=source), None if domain is None else domain.possible()
         if possible is not None and counts.shape == possible.shape and np.any(counts[~possible]):
             raise InvalidInputError(f"records {IMPOSSIBLE_CELLS}")
         return validate.finite(records=source)
@@ -423,7 +423,7 @@ def require_domain(domain: Domain | None) -> Domain:
     """Return the domain; raise `InputTypeError` for None."""
     if domain is None:
         raise InputTypeError(
-            "records must be counts, a data vector: the workload has no domain that says which columns to count; give "
+            "records must be counts, a data vector: the workload has no domain, which names the columns to count; give "
             "it one (domain=), such as a dualmech.Schema"
         )
     return domain
@@ -438,7 +438,7 @@ def checked_tables(source: object, domain: Domain) -> Any:
     for axes, table in check_tables(records=source).items():
         if any(axis >= len(domain.names) for axis in axes):
             raise InvalidInputError(f"records[{axes}] must be of attributes 0 … {len(domain.names) - 1}")
-        counts[axes] = whole_counts(**{f"records[{axes}]": table})
+        counts[axes] = integer_counts(**{f"records[{axes}]": table})
         if counts[axes].sum(dtype=np.float64) > MAX_TOTAL / 2:  # marginals are sums of doubles
             total = sum(counts[axes].ravel().tolist())
             if total > MAX_TOTAL:

@@ -56,7 +56,7 @@ class LocalRandomiser:
 
     def __init__(self, mechanism: LocalMechanism) -> None:
         planned = validate.instance(LocalMechanism, mechanism=mechanism)
-        self.chances = freeze(_whole_chances(planned.strategy, planned.epsilon))
+        self.chances = freeze(_integer_chances(planned.strategy, planned.epsilon))
         self._ends = np.cumsum(self.chances, axis=0)
         strategy = np.ldexp(self.chances, -BITS)
         # Keep the planned reconstruction, which may be for another objective than the mean user, without bias.
@@ -102,7 +102,7 @@ class LocalRandomiser:
         return f"LocalRandomiser({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"
 
 
-def _whole_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
+def _integer_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
     """Return columns of integers that add up to 2^52, with no ratio above e^ε."""
     max_ratio = Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))  # below e^ε, for any rounding of exp
     mean = strategy.mean(axis=1, keepdims=True)

@@ -33,7 +33,7 @@ class PlanTerms:
     specification : str or None
         Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
     limits : HardLimits or None
-        Limits that hold together with a budget.
+        Hard limits, which hold together with a budget.
     """
 
     quantile: float | None = None

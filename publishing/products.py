@@ -20,7 +20,7 @@ from dualmech.mechanisms.split import SplitMechanism
 from dualmech.mechanisms.tables import IndexedTables, Tables, marginal_of
 from dualmech.publishing import drawing, records
 from dualmech.publishing.dense import MIN_EXPONENT, covariance_of, inverse_factor
-from dualmech.publishing.drawing import MAX_DEVIATION, Integers, Noise, counted_vector, user_counts, whole_counts
+from dualmech.publishing.drawing import MAX_DEVIATION, Integers, Noise, counted_vector, integer_counts, user_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Axes, Domain
@@ -95,7 +95,7 @@ class DrawnProduct:
 
     def __init__(self, mechanism: ProductMechanism) -> None:
         planned: list[LinearGaussianMechanism] = [factor.dense() for factor in mechanism.factors]
-        self.bases = tuple(drawing.whole_basis(factor.independent_rows) for factor in planned)
+        self.bases = tuple(drawing.integer_basis(factor.independent_rows) for factor in planned)
         pairs = zip(planned, self.bases, strict=True)
         halves = [inverse_factor(factor.covariance(Workload(basis.astype(np.float64)))) for factor, basis in pairs]
         bits = shared_bits(NOISE_BITS + sum(magnitude(exact) for _, exact in halves), len(halves))
@@ -132,7 +132,7 @@ class DrawnProduct:
         """Draw estimates of ``(⊗ B_i) x`` from counts on the factors' axes. Noise is added to data only here."""
         shape = tuple(basis.shape[1] for basis in self.bases)
         vector = validate.vector(math.prod(shape), "cell", records=np.asarray(x).ravel())
-        counts = whole_counts(records=vector).reshape(shape)
+        counts = integer_counts(records=vector).reshape(shape)
         extra = max(MIN_EXPONENT - self.exponent, 0)  # so that small noise is also many grid steps
         exact = drawing.along_axes(self.integer_rows, counts) * 2**extra
         noisy = exact + noise(2.0 ** (self.exponent + extra), exact.size).reshape(exact.shape)
@@ -182,7 +182,7 @@ class DrawnSplit:
         self.factors = {axis: DrawnFactor.of(*pair, bits) for axis, pair in halves.items()}
         self.rows, shapes = {}, list(mechanism.point.shapes)
         for axis, factor in self.factors.items():
-            shares = _whole_shares(parts[axis].means, self.share_bits)
+            shares = _integer_shares(parts[axis].means, self.share_bits)
             self.rows[axis] = 2**self.share_bits * np.eye(len(shares), dtype=np.int64)[:-1] - shares[:-1, None]
             theta, lift = (
                 np.ldexp(shares, -self.share_bits),
@@ -222,7 +222,7 @@ class DrawnSplit:
         matrices, tables = self._matrices, IndexedTables(tables)
         for axes, level in self.mechanism.noise.items():
             table = marginal_of(domain, tables, axes)
-            counts = whole_counts(tables=table)
+            counts = integer_counts(tables=table)
             extra, deviation = self._grid(axes, level)
             exact = drawing.along_axes([matrices[axis] for axis in axes], counts)
             noisy = exact.ravel() * 2**extra + noise(deviation, exact.size)
@@ -255,7 +255,7 @@ class DrawnSplit:
         return extra, math.sqrt(level) * 2.0 ** (exponent + extra)
 
 
-def _whole_shares(shares: Array, bits: int) -> npt.NDArray[np.int64]:
+def _integer_shares(shares: Array, bits: int) -> npt.NDArray[np.int64]:
     """Return integers with the sum ``2^bits`` and rounded running sums of the scaled shares."""
     sums = np.rint(np.ldexp(np.cumsum(shares), bits)).astype(np.int64)
     sums[-1] = 2**bits

@@ -298,7 +298,7 @@ class Counting:
         self.source: Source = source_of(records.source)
         self.attributes = dict(enumerate(attributes_of(domain)))
         self.codes = {axis: CodeCache(partial(code_of, attribute)) for axis, attribute in self.attributes.items()}
-        self.numbers = CodeCache(_whole_count)
+        self.numbers = CodeCache(_nonnegative_integer)
 
     def tables(self, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         """Return tables of counts by their attributes, and the number of records."""
@@ -506,7 +506,7 @@ def code_of(attribute: Attribute, value: object) -> int | None:
 WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
 
 
-def _whole_count(value: object) -> int | None:
+def _nonnegative_integer(value: object) -> int | None:
     """Return the exact value of a non-negative integer; None for other values, and for a text such as 1.000."""
     text = text_of(value).strip()
     match = None if isinstance(value, bool) else WHOLE_COUNT.fullmatch(text)

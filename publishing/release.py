@@ -298,7 +298,7 @@ def _has_same_tables(tables: UnionWorkload, workload: Workload) -> bool:
 @singledispatch
 def as_drawn(mechanism: object) -> Drawn:
     """Return a mechanism on the grid, in integers."""
-    hint = "; it is run by each person: dualmech.LocalRandomiser" if isinstance(mechanism, LocalMechanism) else ""
+    hint = "; each person runs it: dualmech.LocalRandomiser" if isinstance(mechanism, LocalMechanism) else ""
     raise InputTypeError(f"mechanism must be a Solution or a Gaussian mechanism, got {type(mechanism).__name__}{hint}")
 
 

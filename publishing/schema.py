@@ -406,7 +406,7 @@ def _numbers(name: str, options: Mapping[str, object], missing_texts: tuple[str,
     last: Decimal | int
     step = None
     if "step" not in options:
-        first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+        first, last = (_integer(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
         steps = last - first
     else:
         first, last, step = (_decimal(f"{key} of {name!r}", options[key]) for key in ("from", "to", "step"))
@@ -458,7 +458,7 @@ def _codes(name: str, options: Mapping[str, object], missing_texts: tuple[str, .
 MAKERS = {"labels": _labelled, "from": _from_to, "bins": _binned, "size": _codes}
 
 
-def _whole(option: str, value: object) -> int:
+def _integer(option: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         hint = ", or the attribute must have a step, such as step = 0.1" if isinstance(value, float) else ""
         raise InputTypeError(f"{option} must be a whole number{hint}, got {value!r}")

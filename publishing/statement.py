@@ -43,10 +43,10 @@ NOT_COVERED = (
     "Bounds on values, labels and bins are part of the schema: they must not have been read off the records.",
     "The ρ of all releases about the same records add up.",
     "Time, memory and the error messages of the run are not protected; nor are records before they are counted.",
-    "Margins of error are of the noise alone: errors of the records themselves are not in them.",
+    "Margins of error are of the noise only, without errors of the records themselves.",
 )
 
-UNIT = "The guarantee is about one unit, as said above: a person with more records than that is protected less."
+UNIT = "The guarantee is for one unit, as defined above: a person with more records has less protection."
 
 
 Planned: TypeAlias = Any
@@ -297,7 +297,7 @@ def _read_as(attribute: Attribute) -> list[str]:
         pairs = [f"{text} as {label}" for text, label in texts]
         lines.append(f"records are read so: {_listed(pairs[:NUM_FIRST], len(pairs), pairs[-1])}")
     if isinstance(attribute, Numbers) and attribute.step is not None:
-        lines.append("numbers are rounded to the nearest of these values, from the middle of two to the larger one")
+        lines.append("numbers are rounded to the nearest of these values, from the middle upwards")
     if zone := getattr(attribute, "timezone", ""):
         lines.append(f"times with a time zone count on their day in {zone}, other times on the written day")
     if numbers := getattr(attribute, "counts_for", ()):

@@ -17,7 +17,7 @@ from dualmech.geometry.tridiagonal import factor_squares
 from dualmech.linalg import EPS
 from dualmech.mechanisms.inverse_root import InverseRoot
 from dualmech.mechanisms.stream import StreamMechanism, inverse_root
-from dualmech.publishing.drawing import Counts, Exact, Noise, counted_vector, whole_counts
+from dualmech.publishing.drawing import Counts, Exact, Noise, counted_vector, integer_counts
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -51,21 +51,21 @@ ROUNDING = 2.0**-48  # relative error of a gain or a decay
 class DecayedSum:
     """``g_i = (p_i x_i + q_i g_{i-1}) / 2^f``, rounded to integers."""
 
-    whole_gains: tuple[int, ...]  # p
-    whole_decays: tuple[int, ...]  # q; the first one is unused
+    integer_gains: tuple[int, ...]  # p
+    integer_decays: tuple[int, ...]  # q; the first one is unused
     gains: Array  # t = p / 2^(f + b), the gain of a record in units of the noise
     decays: Array  # α = q / 2^f
 
     @classmethod
     def of(cls, gains: Array, decays: Array) -> DecayedSum:
         """Return the sum with these gains and decays, rounded."""
-        first, second = _whole(gains, EXPONENT + FRACTION), _whole(decays, FRACTION)
-        return cls(first, second, _reals(first, EXPONENT + FRACTION), _reals(second, FRACTION))
+        first, second = _integers(gains, EXPONENT + FRACTION), _integers(decays, FRACTION)
+        return cls(first, second, _scaled_reals(first, EXPONENT + FRACTION), _scaled_reals(second, FRACTION))
 
     def answers(self, x: Counts) -> Exact:
         """Return g (n,), exactly."""
         half, answers, last = 1 << (FRACTION - 1), [], 0
-        for gain, decay, count in zip(self.whole_gains, self.whole_decays, x.tolist(), strict=True):
+        for gain, decay, count in zip(self.integer_gains, self.integer_decays, x.tolist(), strict=True):
             last = (gain * count + decay * last + half) >> FRACTION
             answers.append(last)
         return np.array(answers, dtype=object)
@@ -109,11 +109,11 @@ def _sums_of(decays: Array) -> Array:
     return np.array([*itertools.accumulate(decays[1:].tolist(), lambda e, a: 1 + a * e, initial=1.0)])
 
 
-def _whole(values: Array, bits: int) -> tuple[int, ...]:
+def _integers(values: Array, bits: int) -> tuple[int, ...]:
     return tuple(round(math.ldexp(value, bits)) for value in values.tolist())
 
 
-def _reals(integers: tuple[int, ...], bits: int) -> Array:
+def _scaled_reals(integers: tuple[int, ...], bits: int) -> Array:
     return np.array([math.ldexp(float(number), -bits) for number in integers])
 
 
@@ -154,7 +154,7 @@ class DrawnStream:
 
     def draw(self, x: object, noise: Noise) -> Array:
         """Draw estimates of the cells (d,) from a data vector (d,) of integers."""
-        counts = whole_counts(records=validate.vector(self.planned.cells, "cell", records=x))
+        counts = integer_counts(records=validate.vector(self.planned.cells, "cell", records=x))
         total = np.zeros(len(counts))
         for decayed in self.sums:
             noisy = decayed.answers(counts) + noise(2.0**EXPONENT, len(counts))

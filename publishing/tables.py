@@ -24,7 +24,7 @@ from dualmech.mechanisms.tables import IndexedTables, Tables
 from dualmech.neighbours import ADD_REMOVE
 from dualmech.publishing import drawing, records
 from dualmech.publishing.dense import covariance_of, draw_noise, factor_from_grid, rounded_factor, solve_factor
-from dualmech.publishing.drawing import Exact, Integers, Noise, user_counts, whole_counts
+from dualmech.publishing.drawing import Exact, Integers, Noise, integer_counts, user_counts
 from dualmech.validate import Array
 from dualmech.workloads.domain import Axes, Domain
 
@@ -56,7 +56,7 @@ class DrawnBlock:
         Insensitive rows come first. The others keep their covariance, so they cost no more than all rows with noise.
         None for `sensitive` means that neighbours can change all rows.
         """
-        basis, exact = drawing.whole_basis(rows), 0
+        basis, exact = drawing.integer_basis(rows), 0
         if sensitive is not None:
             basis, exact = _insensitive_first(basis, rows, sensitive)
         coordinates = np.linalg.lstsq(rows.T, basis.T.astype(np.float64), rcond=None)[0].T
@@ -101,7 +101,7 @@ def _insensitive_first(basis: Integers, rows: Array, sensitive: SensitivePart) -
     """
     if not np.any(sensitive(basis)):
         return basis, len(basis)
-    insensitive = drawing.whole_basis(_insensitive_combinations(rows, sensitive) @ rows)
+    insensitive = drawing.integer_basis(_insensitive_combinations(rows, sensitive) @ rows)
     if np.any(sensitive(insensitive)):
         raise InvalidInputError("mechanism must answer insensitive queries by integer rows, and none were found")
     return np.vstack([insensitive, drawing.rows_beyond(basis, insensitive)]), len(insensitive)
@@ -285,7 +285,7 @@ class DrawnTables(AnsweredTables):
         tables, noise = IndexedTables(tables), drawing.in_batches(noise)
         for (key_axes, classed), keys in mechanism.blocks_by_view().items():
             array = measured.setdefault(key_axes, np.zeros(mechanism.extents(key_axes)))
-            counts = whole_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)
+            counts = integer_counts(tables=mechanism.counts_by_class(tables, key_axes, classed)).astype(object)
             for key in keys:
                 where = mechanism.places(key)
                 part = counts[np.ix_(*where)] if where else counts

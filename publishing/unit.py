@@ -177,24 +177,24 @@ SINGLE = PrivacyUnit(str(ADD_REMOVE))  # one record added or removed
 
 
 def _require_protected(bound: Bound, values: int, relation: Relation | None, unit: PrivacyUnit) -> None:
-    """Refuse a relation that does not protect the records of a person, of a bound per value those in several values.
+    """Refuse a relation that does not protect the counted records of a person in all their values of `bound.per`.
 
-    All records of one person must fit into its reach: a number of records costs the most in the fewest values.
+    All these records must be within the relation's reach: records cost most if they are in few values.
     """
     values = values if bound.per else 1
     one_value = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
     if relation is not None and relation.replace and relation.members >= bound.at_most * values:
-        return  # as many records have other values
+        return  # it replaces at least as many records
     if relation is not None and relation.contains(one_value) and relation.reach >= bound.at_most * values:
         return
     raise InvalidInputError(
-        f"neighbours must protect the records that are counted of a {bound.person!r}, {one_value}"
+        f"neighbours must protect the counted records of a {bound.person!r}, {one_value}"
         f"{f' in each of {values} values' if values > 1 else ''}, got {unit.neighbours}"
     )
 
 
 def _binning(domain: Domain | None, name: str) -> str:
-    """Return the SHA-256 of an attribute's column and values, whatever their groupings; empty without an attribute."""
+    """Return the SHA-256 of an attribute's column and values, without groupings; empty without an attribute."""
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])

@@ -47,8 +47,8 @@ def exact_precision(drawn: DrawnStream) -> Digits:
         rows = mpmath.zeros(count)
         for i in range(count):
             for j in range(count):
-                before = rows[i - 1, j] * each.whole_decays[i] * decay if i else 0
-                rows[i, j] = before + (each.whole_gains[i] * gain if i == j else 0)
+                before = rows[i - 1, j] * each.integer_decays[i] * decay if i else 0
+                rows[i, j] = before + (each.integer_gains[i] * gain if i == j else 0)
         total += rows.T * rows
     return total
 

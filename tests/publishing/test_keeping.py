@@ -124,7 +124,7 @@ class TestContradictions:
         bound = {"person": "p", "at_most": 5, "per": "", "check": False, "groups": None}
         persons = json.dumps({"count": None, "ignore": [], "persons": bound})
         assert read(folder, written("tables", folder) | {"records": np.array(told)}).declared.count == "n"
-        refused(folder, written("tables", folder) | {"records": np.array(persons)}, "must protect the records")
+        refused(folder, written("tables", folder) | {"records": np.array(persons)}, "must protect the counted records")
         refused(
             folder, written("both", folder) | {"records": np.array(told)}, "the same as in the first combined release"
         )

@@ -96,7 +96,7 @@ class TestCounts:
             dm.FitnessForUse(product, 4.0),
         ):
             answer = fast.solve(problem)
-            for wrong, told in ((-1, "none of them negative, got -1"), (0.5, "whole numbers")):
+            for wrong, told in ((-1, "non-negative counts of records, got -1"), (0.5, "whole numbers")):
                 with pytest.raises(dm.errors.InvalidInputError, match=told):
                     dm.release(answer, [3, wrong, 2, 4])
 

@@ -254,7 +254,7 @@ class TestRelease:
         with pytest.raises(dm.errors.InputTypeError, match="workload must name"):
             dm.release(answer.mechanism, np.ones(4))
         local: Any = dm.LocalMechanism([[0.7, 0.3], [0.3, 0.7]], 1.0, dm.workloads.identity(2))
-        with pytest.raises(dm.errors.InputTypeError, match="run by each person"):
+        with pytest.raises(dm.errors.InputTypeError, match="each person runs it"):
             dm.release(local, np.ones(2), workload=dm.workloads.identity(2))
         for columns in (dm.workloads.prefix(4), dm.workloads.identity(4)):
             with pytest.raises(dm.errors.InputTypeError, match="no domain"):

@@ -125,7 +125,7 @@ class TestOneUnit:
             ('{ of = "record", binning = "d" }', "must have binning if it names an attribute"),
             ('{ of = "record", count = "" }', "must have no empty text"),
             ('{ of = "person", person = "", at_most = 1 }', "must have no empty text"),
-            ('{ of = "person", person = "p", at_most = 5 }', "must protect the records that are counted of a 'p'"),
+            ('{ of = "person", person = "p", at_most = 5 }', "must protect the counted records of a 'p'"),
             ('{ of = "person", person = "p", at_most = 1, values = 9 }', "per together with values"),
             ('{ of = "person", person = "p", at_most = 1, per = "x", binning = "d" }', "per together with values"),
             (
@@ -202,7 +202,7 @@ class TestStatements:
         wish = dm.workloads.union(dm.Schema({"x": X}), {"x": ["x"]})
         one, three = (dm.FitnessForUse(wish, 8.0, neighbours=relation) for relation in ("add-remove", "add-remove:3"))
         bounded = dm.records.Records(data, persons=dm.records.Bound("p", 3))
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the counted records of a 'p'"):
             dm.release(fast.solve(one), bounded)
         released = dm.release(fast.solve(three), bounded)
         assert released.unit == PrivacyUnit("add-remove:3", "p", 3)
@@ -292,7 +292,7 @@ def test_checks_of_persons_are_of_what_is_protected(neighbours: str, options: di
     if fits:
         assert not planned.declaring(records).unit.person
     else:
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the counted records of a 'p'"):
             planned.declaring(records)
 
 
