@@ -312,7 +312,6 @@ def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and the number of binding neighbours."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 

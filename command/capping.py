@@ -84,7 +84,6 @@ def _search(search: Search, width: float, layer: Layer, z: float) -> Capped:
 
 
 def _proofs(answer: dm.Solution, limits: HardLimits, path: str, line: Line) -> list[str]:
-    """Write two exact proofs, of an upper and a lower bound on the factor; return lines about them."""
     line.say("proving")
     lower = limits.below(answer.problem)
     tight = judged_solution(lower, lower.feasible(answer.primal), limits.dual, tol=answer.tol, otherwise=Status.GIVEN)

@@ -69,7 +69,6 @@ def leave(by: signal.Signals = signal.SIGINT) -> NoReturn:
 
 
 def _end_by(by: int) -> NoReturn:
-    """End this process by a signal's default action."""
     signal.signal(by, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {by})
     os.kill(os.getpid(), by)
@@ -152,7 +151,6 @@ def _command() -> None:
 
 
 def _address_space() -> float:
-    """Return the limit of address space in bytes, or inf if there is none."""
     try:
         import resource
     except ImportError:  # not on Windows

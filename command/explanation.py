@@ -151,16 +151,15 @@ def sections(answer: Solution, other_formula: Formula | None = None) -> list[Sec
 
 def _with_exact_proof(answer: Solution, any_basis: bool) -> tuple[Solution, ExactOptimum | None]:
     """Return the answer and an exact proof; with `any_basis`, possibly of the same problem on the basis of its rows."""
-    exact = finding.proven(fast.solve(answer.problem, tol=finding.CLOSE_ENOUGH, start=answer))
+    exact = finding.proven(fast.solve(answer.problem, tol=finding.START_TOL, start=answer))
     if exact is None and any_basis and (equivalent := rationals.on_own_rows(answer.problem)) is not None:
-        accurate = fast.solve(equivalent, tol=finding.CLOSE_ENOUGH)
+        accurate = fast.solve(equivalent, tol=finding.START_TOL)
         exact = finding.proven(accurate)
         answer = answer if exact is None else accurate
     return answer, exact
 
 
 def _exact_interval(answer: Solution) -> tuple[Fraction, Fraction] | None:
-    """Return bounds on the optimum that are proven in exact arithmetic, or None."""
     workload = getattr(answer.problem, "workload", None)
     if isinstance(workload, Workload) and workload.shape[0] * workload.shape[1] > MAX_EXACT_ENTRIES:
         return None

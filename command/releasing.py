@@ -178,7 +178,6 @@ def _records(paths: list[str], sql: str | None, database: str | None) -> tuple[o
 
 
 def _check_options(level: float | None, output: str | None) -> None:
-    """Refuse a level that is no probability, and a folder that exists."""
     from dualmech import files, validate
 
     if level is not None:
@@ -202,7 +201,6 @@ def _draw(planned: ReleasePlan, records: object, allow_empty: bool, ledger: Ledg
 
 
 def _write(released: Publication, output: str, level: float | None, simultaneous: bool) -> list[str]:
-    """Write the tables and the publication's file; return lines about them."""
     from dualmech.display import counted
     from dualmech.publishing.keeping import FILE_NAME, write_with_file
     from dualmech.publishing.publication import INDEX, STATEMENT

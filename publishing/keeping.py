@@ -169,7 +169,6 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
-    """Set the declared roles of columns; refuse other roles than in the plan's specification."""
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
@@ -184,7 +183,6 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
 
 
 def _check_answer(publication: Publication) -> None:
-    """Refuse a plan whose answer has other noise than the mechanism."""
     if publication.answer is None:
         return
     if publication.combined:

@@ -241,7 +241,6 @@ class DrawnSplit:
 
     @property
     def _matrices(self) -> dict[int, Integers]:
-        """``2^b F_i R_i`` of each attribute."""
         return {axis: factor.integer_rows @ self.rows[axis] for axis, factor in self.factors.items()}
 
     def _exponent(self, axes: Axes) -> int:

@@ -384,7 +384,6 @@ class Counting:
         ), _like(values, row)
 
     def _bounded(self, bound: Bound, coded: Sequence[Coded]) -> list[Coded]:
-        """Return the records that each person's bound admits."""
         if not coded:
             return []
         rows = Coded.joined(coded)
@@ -396,7 +395,6 @@ class Counting:
 
 
 def _tallied(domain: Domain, tables: Sequence[Axes], coded: Iterable[Coded]) -> tuple[dict[Axes, Array], int]:
-    """Return tables of counts, and the number of records."""
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
     total = 0

@@ -173,7 +173,6 @@ CSV, PARQUET, ARROW = ENDINGS = (".csv", ".parquet", ".arrow")
 
 
 def _ending(path: Path) -> str | None:
-    """Return the ending that determines the file format, ignoring ``.gz``."""
     name = path.name.lower().removesuffix(".gz")
     return next((ending for ending in ENDINGS if name.endswith(ending)), None)
 
@@ -382,7 +381,6 @@ class Engine:
         return InvalidInputError(f"{self.where} ({self.engine}): {message}")
 
     def _collected(self, build: Callable[[], Any]) -> Any:
-        """Build a query of the engine, and run it."""
         import narwhals as nw
 
         try:

@@ -359,7 +359,6 @@ def _table(
 
 
 def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
-    """Refuse derived columns that need other queries than the table has."""
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")

@@ -163,9 +163,8 @@ def _requested_text(planned: Planned, name: str, before: str = "") -> str:
 def statement(released: Planned, level: float | None, simultaneous: bool) -> str:
     """Return the page in Markdown."""
     workload, domain = released.workload, released.workload.domain
-    title, date = (
-        ("", "") if released.specification is None else (released.specification.title, released.specification.date)
-    )
+    plan = released.specification
+    title, date = ("", "") if plan is None else (plan.title, plan.date)
     kind = f"Statement of a differentially private release{date and f', {date}'}"
     page = Page(title or kind)
     page.paragraphs(*([f"{kind}."] if title else []))

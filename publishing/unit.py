@@ -146,7 +146,6 @@ class PrivacyUnit:
 
     @property
     def _relation(self) -> Relation | None:
-        """The relation, or None for listed differences."""
         return None if self.neighbours.startswith(DIFFERENCES) else Relation.of(self.neighbours)
 
     @property

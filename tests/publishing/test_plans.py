@@ -105,7 +105,7 @@ class TestCounts:
         for problem in (dm.FitnessForUse(ASKED, 4.0, geometry="blocks"), SPLIT):
             with without_warnings():
                 answer = fast.solve(problem, tol=1e-1)
-            with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
+            with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold non-negative counts"):
                 dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
 
 
