@@ -129,12 +129,12 @@ def _small(problem: AnyProblem) -> AnyProblem:
 
 
 def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) -> None:
-    max_size = 2 * rationals.LARGEST_SIZE
-    if max(queries, cells, neighbours) > max_size or rank > rationals.LARGEST_SIZE:
+    max_size = 2 * rationals.MAX_RANK
+    if max(queries, cells, neighbours) > max_size or rank > rationals.MAX_RANK:
         pairs = f", {neighbours} pairs of neighbours and rank {rank}" if neighbours else ""
         raise InvalidInputError(
             f"problem must have at most {max_size} queries, cells and pairs of neighbours and a rank of at most "
-            f"{rationals.LARGEST_SIZE} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
+            f"{rationals.MAX_RANK} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
         )
 
 
