@@ -1,4 +1,4 @@
-"""What the command prints of a problem, its answer, its price in privacy, or a verdict on an answer from elsewhere."""
+"""Output of the command: a problem, its answer and privacy cost, or the verdict on a user's answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualmech.certificate import FEASIBLE, Certificate
 from dualmech.command.inputs import labels
 from dualmech.crosscheck.judging import Judgement
 from dualmech.crosscheck.printing import (
-    LISTED,
+    MAX_LISTED,
     Terms,
     TextTable,
     free_lines,
@@ -33,7 +33,7 @@ from dualmech.crosscheck.printing import (
     range_text,
     steps,
 )
-from dualmech.display import decimal_above, decimal_below
+from dualmech.display import counted, decimal_above, decimal_below
 from dualmech.errors import DualmechError, InvalidInputError
 from dualmech.geometry.blocks import Blocks
 from dualmech.geometry.dense import Dense
@@ -56,16 +56,16 @@ from dualmech.workloads import census
 from dualmech.workloads.base import MAX_DENSE_ENTRIES, Workload
 from dualmech.workloads.unions import UnionWorkload
 
-NOTHING_PROTECTED = (
-    f"This protects next to nothing: rho is above {UNBOUNDED}, so that it is released only where --rho allows it. Ask "
-    f"for larger margins."
+LARGE_RHO_WARNING = (
+    f"This protects next to nothing: rho is above {UNBOUNDED}, and is released only if --rho allows it. Ask for larger "
+    f"margins."
 )
 
-LISTED_TABLES = 20  # most tables that are listed one by one
+MAX_TABLES = 20  # more tables are grouped
 
 
 def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what an answer gives and costs; of a plan with a specification, as its release will say it."""
+    """Print the accuracy and the privacy cost of an answer; for a plan with a specification, as of its release."""
     if "specification" not in solution.metadata or isinstance(solution.problem, ReuseFitness):
         describe(solution.problem, out, solution, terms)
         return
@@ -74,16 +74,16 @@ def describe_plan(out: Console, solution: Solution, terms: Terms) -> None:
 
     try:
         planned = ReleasePlan(*plan(solution), solution)
-        lines = [*planned.lines(), *([NOTHING_PROTECTED] if planned.rho > UNBOUNDED else [])]
+        lines = [*planned.lines(), *([LARGE_RHO_WARNING] if planned.rho > UNBOUNDED else [])]
     except DualmechError as error:
         describe(solution.problem, out, solution, terms)
         lines = [f"It cannot be released: {error}"]
-    print_lines(out, *lines, whole=True)
+    print_lines(out, *lines, unwrapped=True)
 
 
 @singledispatch
 def describe(problem: object, out: Console, solution: Solution, terms: Terms) -> None:
-    """Print what a feasible answer to a problem gives, and what it costs; of other families its privacy alone."""
+    """Print the accuracy and the privacy cost of a feasible answer; for other families, only the privacy cost."""
     with contextlib.suppress(InvalidInputError):  # an estimate has no mechanism
         if isinstance(mechanism := solution.mechanism, GaussianPrivacy):
             out.print(privacy_text(mechanism, terms.delta))
@@ -98,7 +98,7 @@ def _on_geometry(
     if isinstance(problem.geometry, RangeStream):
         _all_ranges(problem, out, solution, terms)
         return
-    if hasattr(type(problem.geometry), "free_queries"):  # it knows every query
+    if hasattr(type(problem.geometry), "free_queries"):  # a geometry of single queries
         if isinstance(problem, TotalVariance):
             _total_variance(problem, out, solution, terms)
         else:
@@ -106,7 +106,7 @@ def _on_geometry(
             _privacy(out, solution, solution.mechanism, terms)
         return
     point = problem.geometry.divide(solution.primal, terms.divisor(problem))
-    # The mechanism as it is spent: total variance is solved at a cost of 1.
+    # Total variance is solved at a cost of 1, and scaled to the budget.
     mechanism = problem.geometry.mechanism(point)
     if isinstance(problem.geometry, Product):
         factors = ", ".join(f"{factor.geometry.name} of {factor.workload.shape[0]}" for factor in problem.factors)
@@ -118,10 +118,10 @@ def _on_geometry(
         return
     blocks, binding = problem.geometry, solution.binding
     orbits = blocks.reach.shape[0]
-    several = f"{len(binding)} of {orbits} kinds of records bind"
-    kinds = "Every record costs the same" if orbits == 1 else several
+    binding_text = f"{len(binding)} of {orbits} kinds of records bind"
+    kinds = "Every record costs the same" if orbits == 1 else binding_text
     count = len(blocks.keys) + len(blocks.matrix_blocks)
-    out.print(f"{kinds}; {count} blocks are measured, of rank {blocks.rank} at most.")
+    out.print(f"{kinds}; {count} blocks are measured, of rank at most {blocks.rank}.")
 
 
 @describe.register(ReuseFitness)
@@ -131,21 +131,21 @@ def _reuse(problem: ReuseFitness, out: Console, solution: Solution, terms: Terms
     else:
         out.print(_target_table(problem.known.wish, solution, terms))
     out.print(privacy_text(solution.mechanism, terms.delta))
-    before, further = problem.released.rho, problem.new_mechanism(solution.primal).rho
+    old_rho, new_rho = problem.released.rho, problem.new_mechanism(solution.primal).rho
     out.print(
-        f"Released already: rho = {decimal_above(before)}; what is run now costs rho = {decimal_above(further)} alone."
+        f"Earlier release: rho = {decimal_above(old_rho)}; the new release alone: rho = {decimal_above(new_rho)}."
     )
 
 
 def _all_ranges(problem: AnyProblem, out: Console, solution: Solution, terms: Terms) -> None:
     mechanism, (count, cells) = problem.mechanism(solution.primal, terms.cost), problem.workload.shape
     lengths = [2**power for power in range(cells.bit_length())]
-    # Those in the middle: ranges are numbered by their first cells, and then by their last.
+    # Ranges in the middle; ranges are ordered by their first cells, then by their last.
     firsts = [(cells - length) // 2 for length in lengths]
-    chosen = [
+    indices = [
         first * cells - first * (first - 1) // 2 + length - 1 for first, length in zip(firsts, lengths, strict=True)
     ]
-    queries = problem.workload.select(chosen)
+    queries = problem.workload.select(indices)
     out.print(_variance_table(queries, None, mechanism.variances(queries), terms.z))
     out.print(
         f"These are in the middle; the mean variance of all {count} ranges is {mechanism.total_variance / count:.6g}."
@@ -168,12 +168,12 @@ def _softmax(problem: SoftmaxFitness, out: Console, solution: Solution, terms: T
 def _total_variance(problem: TotalVariance, out: Console, solution: Solution, terms: Terms) -> None:
     mechanism, workload = problem.mechanism(solution.primal, terms.cost), problem.geometry.workload
     variances = mechanism.variances(workload)
-    variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
+    variances[problem.geometry.free_queries] = 0.0  # exact answers; computed variances are rounding errors
     weights = None if np.all(problem.weights == 1) else problem.asked_weights
     out.print(_variance_table(workload, weights, variances, terms.z))
-    unasked = problem.workload.shape[0] - workload.shape[0]
-    if unasked:
-        out.print(f"Not asked for, having weight 0: {unasked} of {problem.workload.shape[0]} queries.")
+    unweighted = problem.workload.shape[0] - workload.shape[0]
+    if unweighted:
+        out.print(f"Left out, having weight 0: {unweighted} of {problem.workload.shape[0]} queries.")
     _privacy(out, solution, mechanism, terms)
 
 
@@ -189,7 +189,7 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
         f"Design queries: {', '.join(f'{count} {kind}' for kind, count in kinds.items() if count)}; weights "
         f"{range_text(weights[design.weighed])}."
     )
-    largest = np.argsort(-prices, kind="stable")[:LISTED]
+    largest = np.argsort(-prices, kind="stable")[:MAX_LISTED]
     shares = ", ".join(f"{i} ({100 * prices[i]:.1f} %)" for i in largest if prices[i] > 0)
     out.print(f"Largest shares of the bill, by design query from 0: {shares}.")
     if not design.independent:
@@ -201,13 +201,13 @@ def _query_weighting(problem: QueryWeighting, out: Console, solution: Solution, 
             f"{problem.workload.shape[0]} ranges.\nPrivacy: rho = {decimal_above(terms.cost / 2)} (zCDP)."
         )
         return
-    # Variances do not ask which noise it is, Gaussian or Laplace.
+    # Variances are the same for Gaussian and Laplace noise.
     basis, root = design.noise(weights**problem.power)
     noise = LinearGaussianMechanism(basis, root @ root.T / terms.cost, problem.neighbours)
     variances = noise.variances(problem.workload)
     if problem.neighbours is not None:
         geometry = Dense.of(problem.workload, None, problem.neighbours)
-        variances[geometry.free_queries] = 0.0  # exact: the rest is rounding
+        variances[geometry.free_queries] = 0.0  # exact answers; computed variances are rounding errors
         for line in free_lines(geometry):
             out.print(line)
     out.print(_variance_table(problem.workload, None, variances, terms.z))
@@ -228,11 +228,11 @@ def _by_table(out: Console, problem: AnyProblem, prices: Array, forms: Any, term
     orbits = getattr(problem.geometry, "tables", np.arange(len(values)))
     headings = ("table", "tables", word, "variance", "margin", "share of bill" if fitness else "share of total")
     rows = []
-    for label, inside in _tables_by_name(problem.workload, problem.geometry.workload):
-        variances = forms.variances[np.isin(orbits, inside)]
-        columns = (values[inside], variances, accounting.margin_from_variance(variances, terms.z))
-        shares = f"{100 * prices[inside].sum():.1f} %"
-        rows.append((label, str(len(inside)), *(range_text(column) for column in columns), shares))
+    for label, indices in _tables_by_name(problem.workload, problem.geometry.workload):
+        variances = forms.variances[np.isin(orbits, indices)]
+        columns = (values[indices], variances, accounting.margin_from_variance(variances, terms.z))
+        shares = f"{100 * prices[indices].sum():.1f} %"
+        rows.append((label, str(len(indices)), *(range_text(column) for column in columns), shares))
     out.print(_table("Tables", headings, rows, terms.z))
 
 
@@ -246,10 +246,10 @@ def privacy_text(mechanism: GaussianPrivacy, delta: float) -> str:
     )
 
 
-def _tables_by_name(stated: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
-    """Return tables with their positions, one by one where they are few, by ways or publication elsewhere."""
-    names = labels(stated) or labels(workload) or []
-    if len(names) > LISTED_TABLES:
+def _tables_by_name(problem_workload: Workload, workload: Any) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return labels with the indices of their tables: one label for each table, or for each group of many tables."""
+    names = labels(problem_workload) or labels(workload) or []
+    if len(names) > MAX_TABLES:
         names = (
             [census.published(name)[1] for name in names]
             if isinstance(workload, UnionWorkload)
@@ -262,7 +262,7 @@ def _target_table(
     problem: FitnessForUse | PrivacyFirst | SoftmaxFitness, solution: Solution, terms: Terms
 ) -> TextTable:
     variances, slack = solution.mechanism.variances(problem.workload), max(1e-6, solution.gap**0.5)
-    variances[problem.geometry.free_queries] = 0.0  # exact: the rest is rounding
+    variances[problem.geometry.free_queries] = 0.0  # exact answers; computed variances are rounding errors
     tight = variances >= (1 - slack) * problem.targets * (variances / problem.targets).max()
     columns = {
         "target variance": problem.targets,
@@ -284,14 +284,14 @@ def _variance_table(workload: Workload, weights: Array | None, variances: Array,
 def _group_table(
     workload: Workload, columns: Mapping[str, Array], counts: Mapping[str, Array], shares: Mapping[str, Array], z: float
 ) -> TextTable:
-    """Return a row for each group of queries: ranges of the columns, how many queries count, and the group's share."""
+    """Return a table of groups of queries: ranges of the columns, numbers of queries, and the group's share."""
     groups, rows = np.array(workload.groups), []
     for group in dict.fromkeys(workload.groups):
-        inside = groups == group
-        ranges = [range_text(values[inside]) for values in columns.values()]
-        numbers = [str(int(flags[inside].sum())) for flags in counts.values()]
-        share = [f"{100 * parts[inside].sum():.1f} %" for parts in shares.values()]
-        rows.append((group, str(int(inside.sum())), *ranges, *numbers, *share))
+        mask = groups == group
+        ranges = [range_text(values[mask]) for values in columns.values()]
+        numbers = [str(int(flags[mask].sum())) for flags in counts.values()]
+        share = [f"{100 * parts[mask].sum():.1f} %" for parts in shares.values()]
+        rows.append((group, str(int(mask.sum())), *ranges, *numbers, *share))
     return _table("Queries by group", ("group", "queries", *columns, *counts, *shares), rows, z)
 
 
@@ -302,7 +302,7 @@ MEANINGS = {
     "share of bill": "share of bill: loosening the targets by 1 % saves that share of 1 % of rho",
     "share of total": "share of total: of the total variance",
 }
-"""What the words in the headings of these tables mean."""
+"""Explanations of the words in the headings of tables."""
 
 
 def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]], z: float) -> TextTable:
@@ -312,7 +312,6 @@ def _table(subject: str, headings: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def _privacy(out: Console, solution: Solution, mechanism: LinearGaussianMechanism, terms: Terms) -> None:
-    """Print the privacy of a mechanism as ρ, μ and (ε, δ), and how many neighbours bind."""
     out.print(privacy_text(mechanism, terms.delta))
     out.print(_binding(solution, len(mechanism.profile)))
 
@@ -322,9 +321,9 @@ def _binding(solution: Solution, neighbours: int) -> str:
 
 
 def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) -> Certificate:
-    """Print the certificate of an answer, and what the answer gives and costs; return that certificate.
+    """Print the certificate, the accuracy and the privacy cost of an answer; return the certificate.
 
-    Of an answer with hard limits it is the certificate of the factor on the other targets.
+    For an answer with hard limits, it is the certificate of the factor on the other targets.
     """
     problem, limits = solution.problem, solution.metadata.get("limits")
     certificate, status = solution.certificate, solution.status.name
@@ -349,87 +348,85 @@ def solution_report(out: Console, solution: Solution, terms: Terms, tol: float) 
         out.print(f"  {line}")
     if not certificate.feasible:
         out.print(f"  infeasible by {certificate.violation:.1e}: no mechanism")
-        _listed(out, problem.exceeded(solution.primal))
+        _print_indented(out, problem.exceeded(solution.primal))
         return certificate
     if limits is not None:
-        out.print(f"  at rho = {limits.cost / 2:.6g}; below, targets that are not hard are times the factor")
+        out.print(f"  at rho = {limits.cost / 2:.6g}; the targets below that are not hard are multiplied by the factor")
     describe_plan(out, solution, terms)
     if isinstance(problem, FitnessForUse | PrivacyFirst | ReuseFitness) and not isinstance(problem.geometry, Product):
-        print_lines(out, *prices_in_words(solution)[: None if planned else DEAREST], whole=True)
+        print_lines(out, *prices_in_words(solution)[: None if planned else MAX_PRICES], unwrapped=True)
     return certificate
 
 
 def stage_lines(out: Console, answer: Solution, stages: Sequence[Solution]) -> None:
-    """Print what every stage of the refined privacy ordering settled and left open, in the units of the answer."""
+    """Print the result of every stage of the refined privacy ordering, in the units of the answer."""
     if not stages or not answer.certificate.feasible:
         return
     mechanism = answer.mechanism
     unit = mechanism.squared_privacy_cost / stages[0].objective
     for count, stage in enumerate(stages, start=1):
-        still = len(stage.problem.neighbours)
+        neighbours = counted(len(stage.problem.neighbours), "open neighbour")
         out.print(
-            f"Stage {count}: {stage.status.name}, worst squared cost of {still} open neighbour{'s'[: still != 1]} "
+            f"Stage {count}: {stage.status.name}, worst squared cost of {neighbours} "
             f"{decimal_above(unit * stage.objective, 9)} (gap {stage.gap:.1e})"
         )
     budget = mechanism.free_budget()
-    left = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
+    num_free = int((budget > stages[0].tol * mechanism.squared_privacy_cost).sum())
     out.print(
-        f"Left for later queries at no further cost: up to {decimal_below(float(budget.max()))} for {left} of "
+        f"Left for later queries at no further cost: up to {decimal_below(float(budget.max()))} for {num_free} of "
         f"{len(budget)} neighbours."
     )
 
 
-DEAREST = 3  # prices that a report says in words
+MAX_PRICES = 3  # sentences on prices in a report
 
 
 def uncertified_line(certificate: Certificate, tol: float) -> str:
-    """Return why an answer is not certified and what to do, in a line: what an exit status of 3 means."""
+    """Return a line for exit status 3: the reason why an answer is not certified, and a remedy."""
     if not np.isfinite(certificate.violation):
-        why = "; ".join(certificate.remarks) or "its noise leaves something that is asked without an answer"
-        return f"status 3, not certified: {why}"
+        reason = "; ".join(certificate.remarks) or "its noise leaves some requested query without an answer"
+        return f"status 3, not certified: {reason}"
     if not certificate.feasible:
-        why = f"a constraint is exceeded by {100 * certificate.violation:.3g} %"
-        return f"status 3, not certified: {why}; scale the noise until it meets every constraint"
-    best = max(certificate.gap, certificate.resolution)
-    reach = f"; --tol {_raised(best)} would be met" if np.isfinite(best) else ""
-    return f"status 3, not certified: {gap_words(certificate, tol)}{reach}"
+        reason = f"a constraint is exceeded by {100 * certificate.violation:.3g} %"
+        return f"status 3, not certified: {reason}; scale the noise until it meets every constraint"
+    best_tol = max(certificate.gap, certificate.resolution)
+    hint = f"; --tol {_rounded_up(best_tol)} would be met" if np.isfinite(best_tol) else ""
+    return f"status 3, not certified: {gap_words(certificate, tol)}{hint}"
 
 
-def _raised(number: float) -> str:
+def _rounded_up(number: float) -> str:
     """Return a number to two digits, rounded up."""
     scale = 10.0 ** (np.floor(np.log10(number)) - 1)
     return f"{np.ceil(number / scale) * scale:.2g}"
 
 
-def _listed(out: Console, sentences: Sequence[str]) -> None:
+def _print_indented(out: Console, sentences: Sequence[str]) -> None:
     for sentence in sentences:
         out.print(f"    {escape(sentence)}")
 
 
 def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms: Terms) -> None:
-    """Print the judge's verdict on an outsider's answer."""
+    """Print the judge's verdict on a user's answer."""
     value, divisor = in_rho(problem, terms)
     for line in neighbours_lines(problem):
         out.print(line)
     if not np.isfinite(verdict.objective):
         weighted = isinstance(problem, QueryWeighting)
-        why = (
-            "a design query that is needed has no weight"
-            if weighted
-            else "the covariance is singular where neighbours differ"
+        reason = (
+            "a needed design query has no weight" if weighted else "the covariance is singular where neighbours differ"
         )
-        out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({why}).")
+        out.print(f"NOT A MECHANISM: its {'variance' if weighted else 'privacy cost'} is infinite ({reason}).")
         return
     out.print(
         f"{'FEASIBLE' if verdict.feasible else 'INFEASIBLE'}: {value} "
         f"{objective_text(verdict.objective / divisor, value)}{terms.privacy(problem)}"
     )
-    out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (bound found and proven by the judge)")
+    out.print(f"  optimum at least {verdict.lower_bound / divisor:.9g} (proven by the judge)")
     if verdict.feasible:
         out.print(f"  certified distance from the optimum: at most {gap_percent(verdict)}")
     else:
         out.print(f"  a constraint is exceeded by {100 * verdict.violation:.3g} %")
-        _listed(out, verdict.exceeded)
+        _print_indented(out, verdict.exceeded)
     if not np.isclose(verdict.scaled.objective, verdict.objective, rtol=FEASIBLE, atol=0.0):
         out.print(
             f"  scaled to meet its constraints exactly: {objective_text(verdict.scaled.objective / divisor, value)}, "
@@ -440,10 +437,10 @@ def verdict_report(out: Console, problem: AnyProblem, verdict: Judgement, terms:
     loose, binding = verdict.loose, verdict.binding
     if isinstance(problem, FitnessForUse | PrivacyFirst):
         dense = isinstance(problem.geometry, Dense | Epochs | Stream)
-        shown = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
+        loose_names = f" ({names(problem.workload, loose)})" if len(loose) and dense else ""
         items = problem.workload.shape[0] if dense else len(problem.targets)
-        out.print(f"  loose targets: {len(loose)} of {items}{shown}")
-    listed = ", ".join(map(str, binding[:LISTED])) + (" …" if len(binding) > LISTED else "")
+        out.print(f"  loose targets: {len(loose)} of {items}{loose_names}")
+    indices = ", ".join(map(str, binding[:MAX_LISTED])) + (" …" if len(binding) > MAX_LISTED else "")
     neighbours = getattr(problem.geometry, "moves", getattr(problem.geometry, "reach", None))
     count = "" if neighbours is None else f" of {neighbours.shape[0 if hasattr(problem.geometry, 'reach') else 1]}"
-    out.print(f"  binding neighbours: {len(binding)}{count} ({listed})")
+    out.print(f"  binding neighbours: {len(binding)}{count} ({indices})")

@@ -1,4 +1,4 @@
-"""The commands of one question each: solve, judge, waste, simulate, verify, plot, explain, library, leaderboard."""
+"""The commands solve, judge, waste, simulate, verify, plot, explain, sweep, library and leaderboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dualmech.solution import Solution
     from dualmech.watching import Line
 
-    Solved = tuple[Solution, tuple[Solution, ...]]
+    AnswerAndStages = tuple[Solution, tuple[Solution, ...]]
     from dualmech.crosscheck.leaderboard import Entry, Standing
 
 
@@ -39,7 +39,7 @@ def solve(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Solver of the fast layer, such as newton or fixed_point; of fitness and softmax also softmax_newton "
+            help="Solver of the fast layer, such as newton or fixed_point; for fitness and softmax also softmax_newton "
             "(SM-II) and softmax_gradient. [default: auto]"
         ),
     ] = None,
@@ -48,32 +48,33 @@ def solve(
         typer.Option(callback=options.tolerance, help="Gap to prove. [default: 1e-6 fast, by backend otherwise]"),
     ] = None,
     refine: Annotated[
-        bool, typer.Option("--refine", help="fitness: break ties, for the least sorted privacy profile.")
+        bool, typer.Option("--refine", help="fitness: minimise the sorted privacy profile lexicographically.")
     ] = False,
     within: Annotated[
         str | None,
         typer.Option(
-            help="Of steps: the best strategy whose noise is cheap, of banded:BANDS[:equal], "
-            "toeplitz:COEFFICIENTS[:scaled] or blt:BUFFERS, and its distance from the optimum; --output keeps it."
+            help="Steps only: the best strategy of a class with fast noise, banded:BANDS[:equal], "
+            "toeplitz:COEFFICIENTS[:scaled] or blt:BUFFERS, and its distance from the optimum; --output stores it."
         ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(help="Begin where the solution in this .npz file ended, one that ran out of time or near by."),
+        typer.Option(help="Start from the solution in this .npz file, of the same or a similar problem."),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which the best answer so far is judged and kept.")
+        float | None,
+        typer.Option(help="Seconds after which the solver stops with its best answer, which is judged and kept."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of linear algebra and backends. [default: $DUALMECH_THREADS, else 1]")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the solution to this .npz file.")] = None,
     prove: Annotated[
-        str | None, typer.Option(help="Write a proof in whole numbers to this .json file. See verify.")
+        str | None, typer.Option(help="Write a proof in exact arithmetic to this .json file. See verify.")
     ] = None,
     public: options.Public = False,
 ) -> None:
-    """Find the best noise for a workload and prove how good it is."""
+    """Find the optimal noise for a workload, and prove its distance from the optimum."""
     request = request_of(context)
     request.refuse_foreign(refine=refine)
     for path, suffix in ((output, ".npz"), (prove, ".json")):
@@ -90,11 +91,11 @@ def solve(
     from dualmech.threads import blas_threads
 
     with without_warnings(), passing("stating the problem") as line, blas_threads(threads):
-        posed = _posed(request, refine or needs_matrix(method), prove is not None)
-        options = {"method": method, "start": start and _started(start), "time_limit": time_limit}
+        problem = _problem(request, refine or needs_matrix(method), prove is not None)
+        options = {"method": method, "start": start and _warm_start(start), "time_limit": time_limit}
         options = {name: value for name, value in options.items() if value is not None}
         run = _refine if refine else partial(_solve, options)
-        answer, stages = run(posed, layer, backend, tol, line)
+        answer, stages = run(problem, layer, backend, tol, line)
         answer = as_plan(answer, request.plan_terms())
         if output is not None:
             line.say("writing")
@@ -122,27 +123,27 @@ def _solve_within(
     from dualmech.threads import blas_threads
 
     with passing("stating the problem") as line, blas_threads(threads):
-        posed: Any = request.state()
+        problem: Any = request.state()
         line.say("solving")
-        best = dm.fast.strategy(posed, within, tol=WITHIN if tol is None else tol)
+        best = dm.fast.strategy(problem, within, tol=JUDGE_TOL if tol is None else tol)
         if output is not None:
             line.say("writing")
             dm.save(best.mechanism, output)
     answers.solution_report(printing.console(), best.solution, request.terms, best.solution.tol)
-    _leave_judged(best.solution.certificate, tol, searched=True)
+    _leave_judged(best.solution.certificate, tol, any_distance=True)
 
 
-def _posed(request: Request, on_matrix: bool, proved: bool) -> AnyProblem:
-    """State the problem, on a matrix where the solver or the proof needs one."""
-    posed = request.state("dense" if on_matrix and request.geometry == "auto" else None)
-    if proved:
+def _problem(request: Request, on_matrix: bool, with_proof: bool) -> AnyProblem:
+    """Return the problem, on a matrix if the solver or the proof needs one."""
+    problem = request.state("dense" if on_matrix and request.geometry == "auto" else None)
+    if with_proof:
         from dualmech.crosscheck.proofs.prove import provable
 
-        rule = getattr(posed, "neighbours", None)
-        if request.geometry == "auto" and getattr(rule, "several_cells", False) and posed.geometry.name != "epochs":
-            posed = request.state("dense")  # of pairs of cells there are proofs on a matrix alone
-        provable(posed)  # refuses what has no such proof, before any work
-    return posed
+        rule = getattr(problem, "neighbours", None)
+        if request.geometry == "auto" and getattr(rule, "several_cells", False) and problem.geometry.name != "epochs":
+            problem = request.state("dense")  # proofs for pairs of cells need a matrix
+        provable(problem)  # refuses problems without proofs, before any work
+    return problem
 
 
 @options.poses("cap")
@@ -158,8 +159,8 @@ def judge(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="Instead a file with a strategy matrix, or of running sums sqrt, tree or toeplitz:FILE: unit noise, "
-            "or for variance as much as it takes."
+            help="Instead a file with a strategy matrix, or for running sums sqrt, tree or toeplitz:FILE, with unit "
+            "noise, scaled if necessary for variance."
         ),
     ] = None,
     query_weights: Annotated[
@@ -168,8 +169,8 @@ def judge(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            help="Instead of targets and an answer, a file of a mechanism or of a solution on the same cells: how much "
-            "it wastes, at the accuracy that it gives this workload."
+            help="Instead of targets and an answer, a file of a mechanism or of a solution on the same cells: its "
+            "waste at the accuracy that it gives this workload."
         ),
     ] = None,
     output: Annotated[
@@ -180,64 +181,65 @@ def judge(
         float | None,
         typer.Option(
             callback=options.tolerance,
-            help="Distance from the optimum up to which the exit status is 0. [default: 1e-6; of a strategy or a "
-            "mechanism any that is proven]",
+            help="Maximum distance from the optimum for exit status 0. [default: 1e-6; for a strategy or a mechanism, "
+            "any proven distance]",
         ),
     ] = None,
 ) -> None:
-    """Say how far a given answer is from the optimum; of a solution's file, its own answer, judged anew."""
+    """Compute the proven distance of an answer from the optimum: of a user's answer, or of a solution's file."""
     from dualmech.command import answers, inputs
     from dualmech.crosscheck import judging, printing
 
     options = {"covariance": covariance, "strategy": strategy, "query_weights": query_weights}
     if mechanism is None and not any(options.values()) and (solution := inputs.read_solution(str(workload))):
-        _judge_solution(context, solution, WITHIN if tol is None else tol)
+        _judge_solution(context, solution, JUDGE_TOL if tol is None else tol)
     if mechanism is not None:
         from dualmech.command import capping
 
-        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, searched=True)
+        _leave_judged(capping.judge_waste(context, str(workload), mechanism, output), tol, any_distance=True)
     request = request_of(context)
     request.refuse_foreign(**options)
     kinds = [kind for kind, path in options.items() if path is not None]
     if len(kinds) != 1:
         either = "either --covariance FILE or --strategy FILE"
-        wanted = "--query-weights FILE" if request.problem == "weighting" else either
-        raise UsageError(f"give {wanted}: the answer to judge")
+        option = "--query-weights FILE" if request.problem == "weighting" else either
+        raise UsageError(f"give {option}: the answer to judge")
     path = str(options[kinds[0]])
     with passing("reading") as line:
         by_name = inputs.names_causal(strategy)
         request = request if by_name else request.under(inputs.read_own_neighbours(path), path)
         answer = inputs.read_mechanism(path) if kinds[0] == "covariance" else None
         on_cells = answer is None and not by_name and request.geometry == "auto"
-        posed = request.state("dense" if on_cells else None)
+        problem = request.state("dense" if on_cells else None)
         if by_name:
-            answer = inputs.read_causal(posed, str(strategy))
+            answer = inputs.read_causal(problem, str(strategy))
         if answer is None:
-            answer = inputs.read_answer(posed, kinds[0], path)
-        line.say("finding the judge's bound")
-        verdict = judging.judge(posed, answer, callback=line)
+            answer = inputs.read_answer(problem, kinds[0], path)
+        line.say("computing the judge's bound")
+        verdict = judging.judge(problem, answer, callback=line)
         if strategy is not None:
             verdict = judging.meeting(verdict)
-    answers.verdict_report(printing.console(), posed, verdict, request.terms)
-    _leave_judged(verdict, tol, searched=strategy is not None)
+    answers.verdict_report(printing.console(), problem, verdict, request.terms)
+    _leave_judged(verdict, tol, any_distance=strategy is not None)
 
 
 def waste(
     context: typer.Context,
     workload: options.Workload,
     practice: Annotated[
-        str, typer.Option(help="How ρ is split over the tables: equal, or a .csv file of lines of name,share.")
+        str, typer.Option(help="The split of ρ over the tables: equal, or a .csv file of lines of name,share.")
     ] = "equal",
     rho: options.Rho = None,
     as_drawn: Annotated[
-        bool, typer.Option("--as-drawn", help="Each table is published with its own noise, not made consistent.")
+        bool,
+        typer.Option("--as-drawn", help="Publish each table with its own noise, without making tables consistent."),
     ] = False,
     neighbours: options.Neighbours = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the better plan to this .npz file.")
     ] = None,
 ) -> None:
-    """Say what a practice of splitting a budget over tables wastes: what the same accuracy costs at the least."""
+    """Compute the waste of a practice of splitting a budget over tables: the minimum cost of the same accuracy."""
     from dualmech.command import capping
 
     capping.judge_practice(request_of(context), practice, as_drawn, output)
@@ -250,16 +252,16 @@ def _judge_solution(context: typer.Context, solution: dm.Solution, tol: float) -
     from dualmech.publishing.plans import PlanTerms
 
     family, plan = family_of(solution.problem), PlanTerms.of(solution)
-    spent_on = {} if plan is None else {"rho": plan.rho, "epsilon": plan.epsilon}
-    kept = any(value is not None for value in spent_on.values())
-    spent = ("rho", "epsilon", "delta") if family.at_a_cost and not kept else ()
-    used = ("workload", "tol", *(("z", "delta") if plan is None else ()), *spent)
-    options.refuse_unused(context, used, "a solution, whose file says what was asked")
+    budget = {} if plan is None else {"rho": plan.rho, "epsilon": plan.epsilon}
+    has_budget = any(value is not None for value in budget.values())
+    budget_options = ("rho", "epsilon", "delta") if family.at_a_cost and not has_budget else ()
+    used_options = ("workload", "tol", *(("z", "delta") if plan is None else ()), *budget_options)
+    options.refuse_unused(context, used_options, "a solution, whose file has the problem")
     with passing("reading"):
         settings: dict[str, Any] = {} if plan is None else {"z": plan.quantile, "delta": plan.delta}
         if family.at_a_cost:
             settings |= {"problem": family.name, "privacy": getattr(solution.problem, "privacy", None)}
-            settings |= spent_on if kept else {}
+            settings |= budget if has_budget else {}
         terms = request_of(context, None, **settings).terms
     leave((answers.solution_report(printing.console(), solution, terms, tol), tol))
 
@@ -270,42 +272,40 @@ def simulate(
     ],
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="MECHANISM", help="File of a marginal mechanism, or of a solution of tables, of their attributes."
-        ),
+        typer.Argument(metavar="MECHANISM", help="File of a mechanism of marginal tables, or of a solution of tables."),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="New folder for the noisy tables.")
     ],
     rng: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the noise, to repeat it. [default: from the operating system]")
+        int | None, typer.Option(min=0, help="Seed of the noise. [default: from the operating system]")
     ] = None,
     count: options.Count = None,
     ignore: options.Ignore = None,
     allow_empty: Annotated[bool, typer.Option("--allow-empty", help="Count a file without records.")] = False,
 ) -> None:
-    """Count records in one pass, add a mechanism's noise, and write consistent tables. For study, not for release."""
+    """Count records in one pass, add a mechanism's noise, and write consistent tables. Only for study, not release."""
     from dualmech.command import simulation
     from dualmech.crosscheck import printing
     from dualmech.publishing.records import Records
 
     with passing("counting and measuring"):
-        done = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
+        lines = simulation.simulate(Records(data, count, tuple(ignore or ())), source, output, rng, allow_empty)
     typer.echo(simulation.WARNING, err=True)
     out = printing.console()
-    printing.print_lines(out, *done, whole=True)
+    printing.print_lines(out, *lines, unwrapped=True)
 
 
 def request_of(context: typer.Context, kind: type[Request] | None = None, **options: object) -> Request:
-    """Return the request that a command's options pose, `Request` or another kind; the file is read."""
+    """Return the request of a command's options, after reading its specification."""
     from dualmech.command.request import Request
 
-    chosen = kind or Request
-    known = [field.name for field in fields(chosen)]
-    return chosen(**{name: context.params[name] for name in known if name in context.params} | options).specified()
+    kind = kind or Request
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: context.params[name] for name in names if name in context.params} | options).specified()
 
 
-def _started(path: str) -> Solution:
+def _warm_start(path: str) -> Solution:
     from dualmech.command import inputs
 
     start = inputs.read_solution(path)
@@ -316,19 +316,19 @@ def _started(path: str) -> Solution:
 
 def _solve(
     options: dict[str, Any], problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line
-) -> Solved:
+) -> AnswerAndStages:
     if layer is Layer.FAST:
         line.say("solving")
         return dm.fast.solve(problem, tol=1e-6 if tol is None else tol, callback=line, **options), ()
     line.say("loading CVXPY")
     from dualmech.reference.solving import program_name
 
-    chosen = backend or "CLARABEL"
-    line.say(program_name(problem, backend=chosen))
-    return dm.reference.solve(problem, backend=chosen, tol=tol), ()
+    backend = backend or "CLARABEL"
+    line.say(program_name(problem, backend=backend))
+    return dm.reference.solve(problem, backend=backend, tol=tol), ()
 
 
-def _refine(problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line) -> Solved:
+def _refine(problem: AnyProblem, layer: Layer, backend: str | None, tol: float | None, line: Line) -> AnswerAndStages:
     if layer is Layer.FAST:
         line.say("refining")
         refinement = dm.fast.refine(problem, tol=1e-9 if tol is None else tol, callback=line)
@@ -338,28 +338,28 @@ def _refine(problem: AnyProblem, layer: Layer, backend: str | None, tol: float |
     return refinement.solution, refinement.stages
 
 
-WITHIN = 1e-6  # distance from the optimum at which an answer counts as certified
+JUDGE_TOL = 1e-6  # distance from the optimum for exit status 0
 
 
-def _leave_judged(certificate: Certificate, tol: float | None, searched: bool) -> NoReturn:
-    """Leave as `leave` does; without a tolerance, where one searched for a distance, any that is proven will do."""
-    if tol is None and searched and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
+def _leave_judged(certificate: Certificate, tol: float | None, any_distance: bool) -> NoReturn:
+    """Exit as `leave`; with `any_distance` and without a tolerance, every proven distance has status 0."""
+    if tol is None and any_distance and math.isfinite(certificate.gap) and math.isfinite(certificate.resolution):
         raise typer.Exit(0)
-    leave((certificate, WITHIN if tol is None else tol))
+    leave((certificate, JUDGE_TOL if tol is None else tol))
 
 
-def leave(*judged: tuple[Certificate, float]) -> NoReturn:
-    """Leave with status 0 if every certificate is within its tolerance, else with 3 and a line that says why."""
+def leave(*certificates: tuple[Certificate, float]) -> NoReturn:
+    """Exit with status 0 if every certificate is within its tolerance, else with status 3 and the reason."""
     from dualmech.command import answers
 
-    for certificate, tol in judged:
+    for certificate, tol in certificates:
         if not certificate.certifies(tol):
             typer.echo(f"dualmech: {answers.uncertified_line(certificate, tol)}", err=True)
             raise typer.Exit(3)
     raise typer.Exit(0)
 
 
-# The command ``verify``: whether a proof file shows what it says, and of which problem.
+# The command ``verify``: check a proof, and the problem that it is of.
 
 
 @options.poses("geometry")
@@ -368,10 +368,12 @@ def verify(
     proof: Annotated[str, typer.Argument(metavar="PROOF", help="File that solve --prove wrote.")],
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="[WORKLOAD]", help="Whether the proof is of this workload, with the options below."),
+        typer.Argument(
+            metavar="[WORKLOAD]", help="Check also that the proof is of this workload, with the options below."
+        ),
     ] = None,
 ) -> None:
-    """Check a proof in whole numbers, with nothing but Python's own arithmetic."""
+    """Check a proof in exact arithmetic, with only Python's own integers and fractions."""
     with passing("checking") as line:
         from dualmech.crosscheck import printing
 
@@ -381,27 +383,27 @@ def verify(
             typer.echo(f"dualmech: REFUSED: {error}", err=True)
             raise typer.Exit(3) from error
         line.say("reading")
-        of, shown = True, None
+        is_same_problem, factor_line = True, None
         if workload is not None and (request := request_of(context)).searches:
             from dualmech.command import capping
 
-            of = (shown := capping.proven_factor(request, checked)) is not None
+            is_same_problem = (factor_line := capping.proven_factor(request, checked)) is not None
         elif workload is not None:
-            of = checked.is_of(request.state())
-    if not of:
+            is_same_problem = checked.is_of(request.state())
+    if not is_same_problem:
         typer.echo(f"dualmech: REFUSED: {proof}: it is of another problem than {workload} with these options", err=True)
         raise typer.Exit(3)
     for sentence in checked.lines():
         printing.console().print(sentence)
-    if shown is not None:
-        printing.console().print(shown)
+    if factor_line is not None:
+        printing.console().print(factor_line)
 
 
-# The command ``plot``: pictures of a solution, each that it has.
+# The command ``plot``: pictures of a solution.
 
 
 KINDS = ("covariance", "correlation", "variances", "profile", "tradeoff")
-"""What a file holds enough for; the steps of a solver are in none."""
+"""The plots of a solution in a file, which does not contain the steps of the solver."""
 
 
 def plot(
@@ -410,7 +412,7 @@ def plot(
         str, typer.Option("--output", "-o", metavar="DIRECTORY", help="Folder for the pictures, as SVG and PNG.")
     ],
     only: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; several times for several. [default: all]")
+        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated. [default: all]")
     ] = None,
 ) -> None:
     """Draw an answer: its noise, prices, profile of neighbours, privacy against accuracy."""
@@ -431,7 +433,7 @@ def plot(
             with passing(f"drawing {kind}"):
                 paths = save_picture(kind, output, lambda axes, rows: draw(rows, axes=axes), answer)  # noqa: B023
         except DualmechError as error:
-            if only or isinstance(error, FileFormatError):  # which is of the disk, not of the picture
+            if only or isinstance(error, FileFormatError):  # an error of the disk, not of the picture
                 raise
             out.print(f"not drawn: {kind}: {error}", markup=False)
             continue
@@ -439,13 +441,13 @@ def plot(
             out.print(f"drawn: {path}", markup=False)
 
 
-# The command ``explain``: its options, and where the explanation goes.
+# The command ``explain``.
 
 
 @options.poses("z", "cap")
 def explain(
     context: typer.Context,
-    workload: options.Asked,
+    workload: options.Workloads,
     problem: options.ExplainedProblem = "fitness",
     epsilon: options.AnyEpsilon = None,
     delta: options.AnyDelta = None,
@@ -453,19 +455,19 @@ def explain(
     prior: options.Prior = None,
     answers: options.Answers = None,
     total: options.Total = None,
-    layer: Annotated[Layer, typer.Option(help="Whose answer, and of the reference layer whose program.")] = Layer.FAST,
+    layer: Annotated[Layer, typer.Option(help="The layer that solves; with reference also its program.")] = Layer.FAST,
     formulation: Annotated[
-        str | None, typer.Option(help="Which program of the reference layer. [default: its first]")
+        str | None, typer.Option(help="Program of the reference layer. [default: its first]")
     ] = None,
     tol: Annotated[
         float | None,
         typer.Option(
             callback=options.tolerance,
-            help="Gap to prove, of the interval as well. [default: 1e-6 fast, by backend otherwise]",
+            help="Gap to prove, also in exact arithmetic. [default: 1e-6 fast, by backend otherwise]",
         ),
     ] = None,
     latex: Annotated[
-        str | None, typer.Option(help="Write it as LaTeX to this .tex file instead; without a file, or -, print that.")
+        str | None, typer.Option(help="Write LaTeX to this .tex file instead; without a file, or with -, print LaTeX.")
     ] = None,
 ) -> None:
     """Print the program, its dual, the optimal weights, the prices and the proof in words."""
@@ -476,30 +478,30 @@ def explain(
         from dualmech.command.explanation import AnyRequest
         from dualmech.crosscheck import printing
 
-        answer = held = inputs.read_solution(workload[0]) if len(workload) == 1 else None
+        answer = stored = inputs.read_solution(workload[0]) if len(workload) == 1 else None
         posed = (
-            request_of(context, AnyRequest, workload=workload[0], others=tuple(workload[1:])).state()
+            request_of(context, AnyRequest, workload=workload[0], more_files=tuple(workload[1:])).state()
             if answer is None
             else answer.problem
         )
-    if held is not None:
-        used = ("workload", "layer", "formulation", "latex", "tol")
-        options.refuse_unused(context, used, "a solution, whose file says what was asked")
-    stated = None
+    if stored is not None:
+        used_options = ("workload", "layer", "formulation", "latex", "tol")
+        options.refuse_unused(context, used_options, "a solution, whose file has the problem")
+    formula = None
     if answer is not None and tol is not None and not answer.certificate.certifies(tol):
-        answer = None  # of which more is asked than its file holds
+        answer = None  # solve again, to the requested gap
     if layer is Layer.REFERENCE:
-        answer, stated = explanation.stated_and_solved(posed, answer, formulation, tol)
-    answer = explanation.solved(posed, tol or explanation.TOLERANCE) if answer is None else answer
-    page = explanation.sections(answer, stated)
+        answer, formula = explanation.reference_answer(posed, answer, formulation, tol)
+    answer = explanation.solved(posed, tol or explanation.DEFAULT_TOL) if answer is None else answer
+    page = explanation.sections(answer, formula)
     if latex is None:
         explanation.show(printing.console(), page)
-        explanation.show_plan(printing.console(), held or answer)
+        explanation.show_plan(printing.console(), stored or answer)
         if layer is Layer.REFERENCE:
             from dualmech.reference.solving import formulations
 
-            known = ", ".join(formulations(posed))
-            printing.print_lines(printing.console(), f"Formulations of this problem (--formulation): {known}.")
+            names = ", ".join(formulations(posed))
+            printing.print_lines(printing.console(), f"Formulations of this problem (--formulation): {names}.")
     else:
         explanation.write_latex(page, latex)
     leave((answer.certificate, answer.tol))
@@ -512,10 +514,10 @@ def sweep(
     grid: Annotated[
         str, typer.Argument(metavar="GRID", help="A TOML file of workloads, sizes, layers; see docs/sweeps.md.")
     ],
-    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, a row a run.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="File of results, .csv, one row for each run.")],
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
 ) -> None:
-    """Solve every combination that a file states, and compare the proven intervals."""
+    """Solve every combination in a file, and compare the proven intervals."""
     dm.files.check_writable(output, ".csv")
     with passing("reading the grid"):
         from dualmech.command.sweep import read_grid, run
@@ -528,8 +530,10 @@ def sweep(
     for row in rows(run, runs, jobs):
         table.append(row)
         gap = "" if row["gap"] is None else f", gap {row['gap']:.1e}, {row['seconds']:.2g} s"
-        stated = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
-        out.print(f"{len(table)}: {stated}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True)
+        options_text = ", ".join(f"{name} {row[name]}" for name in runs[0] if row[name] is not None)
+        out.print(
+            f"{len(table)}: {options_text}: {row['status']}{gap} {row['message'] or ''}", markup=False, soft_wrap=True
+        )
     write_rows(output, [*table[0]], ([*row.values()] for row in table))
     pairs = disagreements(table)
     for pair in pairs:
@@ -538,10 +542,10 @@ def sweep(
     raise typer.Exit(4 if pairs else 0 if all(row["status"] == "CERTIFIED" for row in table) else 3)
 
 
-# The commands ``library`` and ``leaderboard``: problems with proven optima, and how far answers are from them.
+# The commands ``library`` and ``leaderboard``: problems with proven optima, and distances of answers from them.
 
 
-Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where the library is, or is to be.")]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the library.")]
 
 
 def library(
@@ -550,22 +554,22 @@ def library(
         list[str] | None, typer.Option("--only", help="A problem's name, or a family's; may be repeated.")
     ] = None,
 ) -> None:
-    """Write problems with their data, proven optima and proofs, to test a solver against; existing files are kept."""
+    """Write problems with data, proven optima and proofs, for testing a solver; keep existing files."""
     with passing("loading"):
         from dualmech.crosscheck import library as proven
         from dualmech.crosscheck import printing
     out = printing.console()
-    widest, count, began = (0.0, ""), 0, time.perf_counter()
-    built = proven.build(folder, only)
+    widest, count, start = (0.0, ""), 0, time.perf_counter()
+    rows = proven.build(folder, only)
     while True:
         with passing(f"{count} proven"):
-            row = next(built, None)
+            row = next(rows, None)
         if row is None:
             break
         count, widest = count + 1, max(widest, (row.upper / row.lower - 1, row.name))
     out.print(
         f"{count} problems in {folder}, each optimum proven within {widest[0]:.1e} of itself, "
-        f"in {time.perf_counter() - began:.1f} s; the widest interval is that of {widest[1]}.",
+        f"in {time.perf_counter() - start:.1f} s; {widest[1]} has the widest interval.",
         soft_wrap=True,
     )
 
@@ -581,16 +585,16 @@ def leaderboard(
     ],
     tol: Annotated[
         float,
-        typer.Option(callback=options.tolerance, help="Distance from the optimum up to which the exit status is 0."),
+        typer.Option(callback=options.tolerance, help="Maximum distance from the optimum for exit status 0."),
     ] = 1e-6,
     scaled: Annotated[
-        bool, typer.Option("--scaled", help="Scale, or mend, answers to be feasible before they are judged.")
+        bool, typer.Option("--scaled", help="Scale or correct answers to be feasible before they are judged.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Show every answer, not only those beyond the tolerance.")
+        bool, typer.Option("--all", help="Show every answer, not only answers outside the tolerance.")
     ] = False,
 ) -> None:
-    """Rank solvers by how far their answers are from the proven optima of a library."""
+    """Rank solvers by the distances of their answers from the proven optima of a library."""
     with passing("judging"):
         from dualmech.crosscheck import leaderboard as board
         from dualmech.crosscheck import printing
@@ -598,29 +602,29 @@ def leaderboard(
         from dualmech.display import counted
 
         entries = [*board.entries(folder, answers, scaled=scaled)]
-    out, ranked = printing.console(), board.standings(entries, tol)
+    out, ranking = printing.console(), board.standings(entries, tol)
     headings = "solver", "answers", "feasible", f"within {tol:g}", "median", "worst", "seconds"
-    out.print(table(counted(len(ranked), "solver"), headings, map(_standing, ranked)))
-    beyond = [entry for entry in entries if not entry.most <= tol]
-    shown = entries if every or len(answers) == 1 else beyond
-    if shown:
+    out.print(table(counted(len(ranking), "solver"), headings, map(_standing_row, ranking)))
+    uncertified = [entry for entry in entries if not entry.most <= tol]
+    shown_entries = entries if every or len(answers) == 1 else uncertified
+    if shown_entries:
         columns = "solver", "problem", "achieved", "from the optimum", "seconds"
         words = "solver", "problem", "from the optimum"
-        out.print(table(counted(len(shown), "answer"), columns, map(_answer, shown), words))
-    if beyond or not entries:
-        verdict = f"{len(beyond)} of {len(entries)} answers are not within {tol:g} of the optimum"
+        out.print(table(counted(len(shown_entries), "answer"), columns, map(_answer_row, shown_entries), words))
+    if uncertified or not entries:
+        verdict = f"{len(uncertified)} of {len(entries)} answers are not within {tol:g} of the optimum"
         typer.echo(f"dualmech: {verdict}", err=True)
         raise typer.Exit(3)
 
 
-def _answer(entry: Entry) -> tuple[str, ...]:
+def _answer_row(entry: Entry) -> tuple[str, ...]:
     return entry.solver, entry.name, _number(entry.objective, ".9g"), entry.words, _number(entry.seconds)
 
 
-def _standing(standing: Standing) -> tuple[str, ...]:
-    apart = (_number(value, ".2g") for value in (standing.median, standing.worst))
-    counts = map(str, (standing.answers, standing.feasible, standing.within))
-    return standing.solver, *counts, *apart, _number(standing.seconds)
+def _standing_row(solver: Standing) -> tuple[str, ...]:
+    distances = (_number(value, ".2g") for value in (solver.median, solver.worst))
+    counts = map(str, (solver.answers, solver.feasible, solver.within))
+    return solver.solver, *counts, *distances, _number(solver.seconds)
 
 
 def _number(value: float, form: str = ".3g") -> str:

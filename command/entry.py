@@ -1,4 +1,4 @@
-"""Where the ``dualmech`` command begins: what Ctrl-C does is settled before anything else is loaded."""
+"""Entry point of the ``dualmech`` command: it installs signal handlers before slow imports."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-# Signals end the command within a second, without a trace: Ctrl-C with one line and status 130, others as they do.
+# Signals end the command within a second, without a traceback: Ctrl-C with one line and status 130, other signals with
+# their own status.
 #
-# Python runs a handler between two of its own instructions, so not while a backend computes. The command therefore
-# runs in a process of its own, and the one that was started waits for it: what does not end by itself upon a signal
-# is killed. Nothing is raised in either, so that there is no trace of an import, or of a solver that catches whatever
-# it can.
+# Python runs a signal handler between two of its own instructions, so not while a backend computes. The command
+# therefore runs in a child process, and its parent waits for it: a child that does not exit after a signal is killed.
+# The handlers raise no exception: it could appear as a traceback of an import, or be caught by a solver.
 #
-# This module imports next to nothing: it is there before what takes long is loaded.
+# This module imports only the standard library, so that the handlers are installed early.
 
 
 STATUS = 130
-GRACE = 0.8  # seconds in which a process may end by itself; removing a file can take half of that on a busy disk
+GRACE_SECONDS = 0.8  # for a process to exit by itself; removing a file can take half of that on a busy disk
 LINE = b"dualmech: interrupted\n"
-KILLED = b"dualmech: the process that computed was ended from outside, as happens where memory runs out\n"
-CLEAR = b"\r\x1b[2K\x1b[?25h"  # of a terminal: removes the line of progress, and shows the cursor that it hid
+KILLED = b"dualmech: the computing process was killed, as happens when memory runs out\n"
+CLEAR = b"\r\x1b[2K\x1b[?25h"  # erases the progress line of a terminal, and shows the cursor
 
 
 def run(work: Callable[[], None]) -> None:
-    """Do the work so that Ctrl-C and the signals that end a session end it; returns in the process that does it."""
+    """Run `work` in a child process that Ctrl-C, SIGTERM and SIGHUP end; the parent does not return."""
     if not (hasattr(os, "fork") and hasattr(signal, "pthread_sigmask")):
         return work()
-    # Those that are ignored, as Ctrl-C is in the background of a shell, or that are somebody else's, stay so.
+    # Keep signals that are ignored, as Ctrl-C in the background of a shell, or that have other handlers.
     handled = {
         number
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -54,9 +54,9 @@ def run(work: Callable[[], None]) -> None:
 
 
 def leave(by: signal.Signals = signal.SIGINT) -> NoReturn:
-    """End the process that works: unfinished files are removed, and processes that it started end with it."""
+    """End the child process: remove its unfinished files, and kill its own children."""
     try:
-        # What is not loaded has nothing to clear away.
+        # A module that is not loaded needs no cleanup.
         if (temporary := sys.modules.get("dualmech.files.atomic")) is not None:
             temporary.discard_unfinished()
         if (processes := sys.modules.get("multiprocessing.process")) is not None:
@@ -69,7 +69,6 @@ def leave(by: signal.Signals = signal.SIGINT) -> NoReturn:
 
 
 def _end_by(by: int) -> NoReturn:
-    """End this process as a signal does that nobody handles."""
     signal.signal(by, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {by})
     os.kill(os.getpid(), by)
@@ -77,13 +76,13 @@ def _end_by(by: int) -> NoReturn:
 
 
 def _end_with(read: int) -> None:
-    """End this process when the one that waits for it is gone, whose end of the pipe closes then."""
+    """End this process when its parent has ended, which closes the other end of the pipe."""
     os.read(read, 1)
     leave()
 
 
 def _end_without_readers(*_: object) -> None:
-    """End quietly where nobody reads the output, as ``head`` has enough; other pipes raise their own errors."""
+    """End quietly if the reader of the output has closed it, such as ``head``; other pipes raise their own errors."""
     import select
 
     poll = select.poll()
@@ -94,16 +93,16 @@ def _end_without_readers(*_: object) -> None:
 
 
 def _wait_for(worker: int, handled: set[signal.Signals]) -> NoReturn:
-    """Wait for the process that works, and end as it did."""
+    """Wait for the child process, and exit with its status."""
     received: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
         received.append(number)
-        end(number)  # from a terminal it has its own; from elsewhere it has not
-        signal.setitimer(signal.ITIMER_REAL, GRACE)
+        end(number)  # the child receives signals of a terminal itself, but no others
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def end(by: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended by its own
+        with contextlib.suppress(ProcessLookupError):  # the child has ended
             os.kill(worker, by)
 
     signal.signal(signal.SIGALRM, lambda *_: end(signal.SIGKILL))
@@ -126,10 +125,10 @@ def _wait_for(worker: int, handled: set[signal.Signals]) -> NoReturn:
 
 
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
-"""What the system's loader and Python say where memory runs out while a library is loaded."""
+"""Messages of the system's loader and of Python if memory runs out while a library is loaded."""
 
-LEAST_MEMORY = 2**29
-"""Bytes of address space below which loading the libraries of linear algebra may never end."""
+MIN_ADDRESS_SPACE = 2**29
+"""In bytes; with less, loading the libraries of linear algebra may not terminate."""
 
 
 def main() -> None:
@@ -137,20 +136,21 @@ def main() -> None:
 
 
 def _command() -> None:
-    if (limit := _address_space()) < LEAST_MEMORY:
-        _too_little(f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {LEAST_MEMORY / 2**20:.0f}")
-    # All work takes this number of threads, or sets its own; threads that BLAS begins beyond it cost time as it loads.
+    if (limit := _address_space()) < MIN_ADDRESS_SPACE:
+        _exit_without_memory(
+            f"{limit / 2**20:.0f} MiB of address space (ulimit -v) are less than {MIN_ADDRESS_SPACE / 2**20:.0f}"
+        )
+    # Solvers set their own number of threads; more threads would slow down loading BLAS.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("DUALMECH_THREADS", "1"))
     try:
         pkgutil.resolve_name("dualmech.command.main:main")()
     except (ImportError, RuntimeError, MemoryError) as error:
         if not _out_of_memory(error):
             raise
-        _too_little(" ".join(str(error).split()))
+        _exit_without_memory(" ".join(str(error).split()))
 
 
 def _address_space() -> float:
-    """Return the limit of address space in bytes, infinite where the system has none."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -159,13 +159,13 @@ def _address_space() -> float:
     return float("inf") if limit == resource.RLIM_INFINITY else limit
 
 
-def _too_little(text: str) -> NoReturn:
-    print(f"dualmech: not enough memory to begin: {text}", file=sys.stderr)
+def _exit_without_memory(text: str) -> NoReturn:
+    print(f"dualmech: not enough memory to start: {text}", file=sys.stderr)
     sys.exit(1)
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, says that memory ran out."""
+    """Return whether an error or one of its causes says that memory ran out."""
     while error is not None:
         if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
             return True

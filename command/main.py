@@ -1,7 +1,7 @@
 """The ``dualmech`` command.
 
-Exit status: 0 done and certified, 1 bad input, 2 usage, 3 answered but not certified, 4 certified answers
-disagree, 130 interrupted.
+Exit status: 0 success, certified; 1 invalid input; 2 invalid usage; 3 not certified; 4 certified answers disagree;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ app = typer.Typer(
     cls=Grouped, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
-WIDE = (
-    "dualmech: status 3, not certified: in rows marked wide an interval is wider than promised, so that it proves "
-    "little; name the table alone, or leave out the largest rows with --quick"
+WIDE_MESSAGE = (
+    "dualmech: status 3, not certified: rows marked wide have an interval wider than the tolerance; run that table "
+    "alone, or leave out the largest rows with --quick"
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         import importlib.metadata
 
         typer.echo(f"dualmech {importlib.metadata.version('dualmech')}")
@@ -54,8 +54,8 @@ def command(
     """Optimal mechanisms for private linear queries, with a certificate for every number."""
 
 
-for posed in (commands.solve, commands.judge, commands.waste, verify, explain, release, combine, plot):
-    app.command(cls=Checked)(posed)
+for function in (commands.solve, commands.judge, commands.waste, verify, explain, release, combine, plot):
+    app.command(cls=Checked)(function)
 
 
 @app.command(cls=Checked, rich_help_panel=STUDIES)
@@ -64,7 +64,7 @@ def crosscheck(
         list[str] | None,
         typer.Argument(metavar="[TABLE]...", help=f"{sheets.sheet_names()}. [default: {next(iter(sheets.SHEETS))}]"),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only rows that take seconds.")] = False,
     longer: Annotated[
         bool, typer.Option("--all", help="With SM-II in three bases and two Hessians below fitness/table2.")
     ] = False,
@@ -72,22 +72,22 @@ def crosscheck(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Real records: the Adult table as CSV for eigen/relative, which is skipped without; a matrix of "
+            help="Real records: the Adult table as CSV for eigen/relative, which is skipped without it; a matrix of "
             "blocks by cells for common/hisrace, common/brazil or common/thresholds, or a histogram for "
-            "local/consistency, synthetic without."
+            "local/consistency, by default synthetic."
         ),
     ] = None,
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds for each run of a published solver, or for each optimised local strategy, of whatever size."
+            help="Seconds for each run of a published solver, or for each optimised local strategy of any size."
         ),
     ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
-            help="Settings of your own for common/hisrace, common/brazil or common/thresholds: a CSV file with a "
-            "header of rho or sigma, and x, y, gamma where they differ from the paper's."
+            help="Other settings for common/hisrace, common/brazil or common/thresholds: a CSV file with a header of "
+            "rho or sigma, and optionally x, y, gamma, by default the paper's."
         ),
     ] = None,
     output: Annotated[
@@ -95,54 +95,56 @@ def crosscheck(
     ] = None,
     prove: Annotated[
         str | None,
-        typer.Option(help="Write a proof of every optimum that the rows rest on into this folder. See verify."),
+        typer.Option(help="Write a proof of every optimum in the rows into this folder. See verify."),
     ] = None,
 ) -> None:
-    """Print a paper's tables and figures next to certified values, with a verdict on what it printed."""
+    """Print a paper's tables and figures next to certified values, with a verdict on the printed numbers."""
     from dualmech import files, validate
     from dualmech.crosscheck import printing
     from dualmech.crosscheck.agreement import Agreement
 
     options = {"data": data, "grid": grid, "longer": longer or None, "limit": time_limit}
     with passing("loading"):
-        chosen = sheets.select_sheets(tables or [])
+        selected = sheets.select_sheets(tables or [])
         if time_limit is not None:
             validate.positive_number(time_limit=time_limit)
-        tasks = sheets.planned(chosen, quick, {name: value for name, value in options.items() if value is not None})
+        tasks = sheets.planned(selected, quick, {name: value for name, value in options.items() if value is not None})
         if prove is not None:
             files.atomic.make_folder(prove)
     if output is not None:
-        if not any(sheet.picture for sheet in chosen.values()):
+        if not any(sheet.picture for sheet in selected.values()):
             raise UsageError("--output takes the pictures of figures; no figure was named")
         printing.check_drawable(output)
     out = printing.console()
     outcomes: set[Agreement] = set()
-    for (name, sheet), rows in zip(chosen.items(), sheets.compute(tasks, jobs, prove), strict=True):
-        shown: list[Row] = []
-        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, shown))
+    for (name, sheet), rows in zip(selected.items(), sheets.compute(tasks, jobs, prove), strict=True):
+        printed_rows: list[Row] = []
+        sheet.show(out, f"{name}: {sheet.source}", _with_progress(rows, outcomes, printed_rows))
         if output is not None and sheet.picture:
-            for path in printing.save_picture(name.replace("/", "-"), output, sheet.picture, shown, sheet.panels):
+            for path in printing.save_picture(
+                name.replace("/", "-"), output, sheet.picture, printed_rows, sheet.panels
+            ):
                 out.print(f"written: {path}", markup=False, soft_wrap=True)
     if prove is not None:
         out.print(sheets.written(prove), markup=False, soft_wrap=True)
     if Agreement.DISAGREE in outcomes:
         raise typer.Exit(4)
     if Agreement.WIDE in outcomes:
-        typer.echo(WIDE, err=True)
+        typer.echo(WIDE_MESSAGE, err=True)
         raise typer.Exit(3)
     raise typer.Exit(0)
 
 
-def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], shown: list[Row]) -> Iterator[Row]:
-    done, widest = 0, 0.0
+def _with_progress(rows: Iterator[Row], outcomes: set[Agreement], printed_rows: list[Row]) -> Iterator[Row]:
+    count, widest = 0, 0.0
     while True:
-        with passing(f"{done} rows, gap {widest:.1e}" if done else "the first row"):
+        with passing(f"{count} rows, gap {widest:.1e}" if count else "the first row"):
             row = next(rows, None)
         if row is None:
             return
-        done, widest = done + 1, max(widest, row.gap)
+        count, widest = count + 1, max(widest, row.gap)
         outcomes.add(row.outcome)
-        shown.append(row)
+        printed_rows.append(row)
         yield row
 
 
@@ -168,7 +170,7 @@ def info() -> None:
 
 
 def main() -> None:
-    """Run the command; an error of ours is one line on standard error and exit status 1, or 2 for misuse."""
+    """Run the command; print an expected error as one line on standard error, with exit status 1, or 2 for misuse."""
     # A stream that was closed before the start is None.
     sys.stdout, sys.stderr = (
         stream or open(os.devnull, "w")  # noqa: SIM115
@@ -181,12 +183,12 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # a full disk, or a reader that left, shows here and not in a traceback at the end
+            sys.stdout.flush()  # raises here for a full disk or a closed pipe, not in a traceback at exit
     except (DualmechError, OSError, MemoryError) as error:
         print(f"dualmech: {_one_line(error)}", file=sys.stderr)
         if isinstance(error, OSError):
-            with contextlib.suppress(OSError):  # of a stream that is no file
-                # What could not be written is dropped: Python would try, and fail, once more at exit.
+            with contextlib.suppress(OSError):  # a stream without a file
+                # Drop unwritten output: Python would try to write it again at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
@@ -202,9 +204,9 @@ def _one_line(error: Exception) -> str:
 
 def _threads() -> str:
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-    chosen = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    others = ", ".join(chosen) or f"up to {os.cpu_count()} cores"
-    return f"{os.environ.get('DUALMECH_THREADS', 1)} a solve (DUALMECH_THREADS), elsewhere {others}"
+    settings = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    default = ", ".join(settings) or f"up to {os.cpu_count()} cores"
+    return f"{os.environ.get('DUALMECH_THREADS', 1)} in each solve (DUALMECH_THREADS), elsewhere {default}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share: how a problem is asked for on the command line."""
+"""Arguments and options of several commands, which pose a problem, and checks that a command uses its options."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from dualmech.errors import DualmechError, InvalidInputError, did_you_mean
 
 
 class UsageError(DualmechError):
-    """Options that do not go together, whatever their values."""
+    """An invalid combination of options."""
 
 
 ON_GEOMETRY = ("fitness", "variance")
-"""Problems whose noise is evaluated on a geometry that may be chosen."""
+"""Problems with an option for the geometry."""
 
 
 def problem_option(families: Collection[Family], help: str) -> Any:
-    """Return the option that names a problem; another name is a fault of usage, answered with the nearest one."""
-    known = [family.name for family in families]
+    """Return the option that names a problem; an unknown name is refused with a hint."""
+    names = [family.name for family in families]
 
     def parsed(text: str) -> str:
-        if text not in known:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
+        if text not in names:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}{did_you_mean(text, names)}")
         return text
 
-    return typer.Option("--problem", parser=parsed, metavar=f"[{'|'.join(known)}]", help=help)
+    return typer.Option("--problem", parser=parsed, metavar=f"[{'|'.join(names)}]", help=help)
 
 
-def given(context: typer.Context) -> list[str]:
+def command_line_options(context: typer.Context) -> list[str]:
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
-def spelt(name: str) -> str:
+def option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def refuse_unused(context: typer.Context, used: Collection[str], whose: str) -> None:
-    """Raise `UsageError` for an option that was given although nothing would read it; `whose` says why."""
-    for name in given(context):
-        if name not in used:
-            raise UsageError(f"{spelt(name)} is not for {whose}")
+def refuse_unused(context: typer.Context, used_options: Collection[str], case: str) -> None:
+    """Raise `UsageError` for an option on the command line that is not used in this case."""
+    for name in command_line_options(context):
+        if name not in used_options:
+            raise UsageError(f"{option_name(name)} is not for {case}")
 
 
 def fraction(text: str) -> Fraction:
-    from dualmech import validate  # which loads NumPy, and help needs none
+    from dualmech import validate  # imports NumPy, which help does not need
 
     try:
         return validate.rational(text)
@@ -64,7 +64,7 @@ def fraction(text: str) -> Fraction:
 
 
 class Privacy(StrEnum):
-    """Which noise the weighted design queries get."""
+    """Noise of the weighted design queries: Gaussian or Laplace."""
 
     APPROXIMATE = "approximate"
     PURE = "pure"
@@ -77,18 +77,18 @@ Workload = Annotated[
         help="A built-in such as prefix:64, marginals:2x2x63:1,2 or census_redistricting, or a file.",
     ),
 ]
-Asked = Annotated[
+Workloads = Annotated[
     list[str],
     typer.Argument(
         metavar="WORKLOAD",
-        help="A built-in such as prefix:64, a file, or a solution's file; of common, the files of mechanisms.",
+        help="A built-in such as prefix:64, a file, or a solution's file; for common, the files of mechanisms.",
     ),
 ]
 AnyEpsilon = Annotated[
     float | None,
-    typer.Option("--epsilon", help="fitness: the same of (ε, δ), with --delta. local, projection: the privacy."),
+    typer.Option("--epsilon", help="fitness: ε of a budget (ε, δ), with --delta. local, projection: the privacy."),
 ]
-AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ at which ε is spent.")]
+AnyDelta = Annotated[float | None, typer.Option("--delta", help="fitness: δ of the budget (ε, δ).")]
 Criterion = Annotated[
     str | None,
     typer.Option(
@@ -96,36 +96,39 @@ Criterion = Annotated[
         "[default: average, trace]"
     ),
 ]
-Prior = Annotated[str | None, typer.Option(help="local: file with how likely each user type is.")]
+Prior = Annotated[str | None, typer.Option(help="local: file with the probability of each user type.")]
 Answers = Annotated[str | None, typer.Option(help="estimate: file of the noisy answers.")]
-Total = Annotated[float | None, typer.Option(help="estimate: the number of records, where it is known.")]
+Total = Annotated[float | None, typer.Option(help="estimate: the number of records, if known.")]
 ExplainedProblem = Annotated[
     str, problem_option(FAMILIES, " ".join(f"{family.name}: {family.help or family.explained}." for family in FAMILIES))
 ]
 Public = Annotated[
-    bool, typer.Option("--public", help="Let others on this machine read what is written; else its owner alone does.")
+    bool,
+    typer.Option(
+        "--public", help="Let other users of this machine read the written files; by default only their owner can."
+    ),
 ]
 Rho = Annotated[
     Fraction | None,
     typer.Option(
         parser=fraction,
         metavar="NUMBER",
-        help="Spend this ρ (zCDP): fitness then minimises the factor on targets. [default of variance, weighting: 0.5]",
+        help="Budget ρ (zCDP): fitness then minimises the factor on targets. [default of variance, weighting: 0.5]",
     ),
 ]
 Neighbours = Annotated[
     str | None,
     typer.Option(
-        help="add-remove, replace, either with :RECORDS a person, replace within ATTRIBUTE, "
+        help="add-remove or replace, with :RECORDS of a person, replace within ATTRIBUTE, "
         "contributions:ATTRIBUTE:RECORDS:GROUPS, participation:TIMES:SEPARATION (with :signs, :at-least), "
         "or a file of differences. "
-        "[default: add-remove; of an answer in a file, its own]"
+        "[default: add-remove, or the neighbours of an answer in a file]"
     ),
 ]
 
 
 class Posing:
-    """The options that pose a problem, with their defaults: what `Request` holds besides the workload."""
+    """The options that pose a problem, with their defaults: the fields of `Request` besides the workload."""
 
     problem: Annotated[str, problem_option(POSED, " ".join(f"{family.name}: {family.help}." for family in POSED))] = (
         "fitness"
@@ -133,8 +136,8 @@ class Posing:
     targets: Annotated[
         str | None,
         typer.Option(
-            help="Variance targets: one number, or a file of one per query or one per table, or of lines of "
-            "name,target that name queries, their groups or tables. [default: 1]"
+            help="Variance targets: one number, or a file with one number for each query or table, or with lines "
+            "name,target of queries, their groups or tables. [default: 1]"
         ),
     ] = None
     moe: Annotated[
@@ -144,20 +147,20 @@ class Posing:
         str | None,
         typer.Option(
             metavar="FILE",
-            help="What is released already, a folder of a release or the file of a plan or mechanism: what costs "
-            "least together with it?",
+            help="Earlier release, a folder of a release or the file of a plan or mechanism: minimise the cost "
+            "together with it.",
         ),
     ] = None
     z: Annotated[
         float | None,
         typer.Option(
             "--z",
-            help="Margin of error in standard deviations. [default: 1.645; of a specification, that of its level]",
+            help="Margin of error in standard deviations. [default: 1.645, or by the level of a specification]",
         ),
     ] = None
     weights: Annotated[
         str | None,
-        typer.Option(help="variance: what each query's variance counts, in the forms of --targets. [default: 1]"),
+        typer.Option(help="variance: weight of each query's variance, in the forms of --targets. [default: 1]"),
     ] = None
     design: Annotated[
         str | None,
@@ -169,12 +172,14 @@ class Posing:
     privacy: Annotated[
         Privacy | None, typer.Option(help="weighting: Gaussian noise, or Laplace noise. [default: approximate]")
     ] = None
-    t1: Annotated[float | None, typer.Option("--t1", help="softmax: sharpness of the soft maximum of costs.")] = None
+    t1: Annotated[
+        float | None, typer.Option("--t1", help="softmax: inverse temperature of the soft maximum of costs.")
+    ] = None
     t2: Annotated[
-        float | None, typer.Option("--t2", help="softmax: the same of variances over targets. [default: t1]")
+        float | None, typer.Option("--t2", help="softmax: the same for variances divided by targets. [default: t1]")
     ] = None
     total_weight: Annotated[
-        float | None, typer.Option(help="softmax: weight of the total variance added to them. [default: 0]")
+        float | None, typer.Option(help="softmax: weight of the total variance, which is added. [default: 0]")
     ] = None
     rho: Rho = None
     cap: Annotated[
@@ -182,23 +187,23 @@ class Posing:
         typer.Option(
             "--cap",
             metavar="NAME=NUMBER",
-            help="With --rho or --epsilon: a variance (with --moe a margin) that this table, group or query must "
-            "keep, while the factor on the other targets is minimised; or a .csv file of lines of name,number. May be "
+            help="With --rho or --epsilon: the maximum variance (with --moe, margin) of this table, group or query, "
+            "while the factor on the other targets is minimised; or a .csv file of lines of name,number. May be "
             "repeated.",
         ),
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="Spend (ε, δ) instead, with --delta; with pure privacy, ε alone.")
+        float | None, typer.Option(help="Budget (ε, δ) instead, with --delta; with pure privacy, only ε.")
     ] = None
     delta: Annotated[
-        float | None, typer.Option(help="δ at which ε is spent or reported. [default for reports: 1e-9]")
+        float | None, typer.Option(help="δ of the budget or the reported (ε, δ). [default for reports: 1e-9]")
     ] = None
     neighbours: Neighbours = None
     geometry: Annotated[
         str,
         typer.Option(
             "--geometry",
-            help="fitness, variance: how noise is evaluated, auto, dense, blocks, product, split or stream.",
+            help="fitness, variance: representation of the noise, auto, dense, blocks, product, split or stream.",
         ),
     ] = "auto"
 
@@ -207,9 +212,9 @@ POSING = {name: (kind, getattr(Posing, name)) for name, kind in get_type_hints(P
 
 
 def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, after its workload, the options of `POSING` but those named, or its own in their place.
+    """Add the options of `POSING`, except `without`, to a command after its workload.
 
-    Their values are in its context: `request_of` reads them there.
+    An option that the command declares itself is kept. `request_of` reads the values from the command's context.
     """
 
     def widened(command: Callable[..., None]) -> Callable[..., None]:
@@ -223,9 +228,9 @@ def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         for name, parameter in declared.items():
             parameters.setdefault(name, parameter)
             if name == "workload":
-                for posed, (kind, default) in POSING.items():
-                    fresh = inspect.Parameter(posed, parameter.kind, default=default, annotation=kind)
-                    parameters |= {} if posed in without else {posed: declared.get(posed, fresh)}
+                for option, (kind, default) in POSING.items():
+                    added = inspect.Parameter(option, parameter.kind, default=default, annotation=kind)
+                    parameters |= {} if option in without else {option: declared.get(option, added)}
         vars(run)["__signature__"] = inspect.Signature([*parameters.values()])
         run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
         return run
@@ -234,20 +239,20 @@ def poses(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 
 class Use(NamedTuple):
-    """When a command reads some of its options: what must hold of all of them, and what to say where it does not."""
+    """A condition under which a command uses some of its options, and the message if it does not hold."""
 
     options: tuple[str, ...]
-    when: Callable[[Mapping[str, object]], bool]
-    words: str  # after the name of the option
-    commands: tuple[str, ...] = ()  # all that have the options, if none is named
+    condition: Callable[[Mapping[str, object]], bool]  # on the values of all options
+    message: str  # follows the name of the option
+    commands: tuple[str, ...] = ()  # by default all commands with these options
 
 
 def _judges_a_file(values: Mapping[str, object]) -> bool:
     return not any(values[name] for name in ("covariance", "strategy", "query_weights"))
 
 
-APART_FROM_CLASSES = ("method", "start", "time_limit", "prove", "rho", "epsilon")
-"""Options of solve that the search within a class of strategies does not read."""
+OPTIONS_WITHOUT_WITHIN = ("method", "start", "time_limit", "prove", "rho", "epsilon")
+"""Options of solve that the search within a class of strategies does not use."""
 
 USES = (
     Use(
@@ -265,7 +270,7 @@ USES = (
         ("within",),
         lambda options: (
             options["layer"] == "fast"
-            and not (options["refine"] or any(options[name] is not None for name in APART_FROM_CLASSES))
+            and not (options["refine"] or any(options[name] is not None for name in OPTIONS_WITHOUT_WITHIN))
         ),
         "belongs to --layer fast without --refine, --method, --start, --time-limit, --prove, --rho and --epsilon",
         ("solve",),
@@ -273,7 +278,7 @@ USES = (
     Use(
         tuple(POSING),
         lambda options: options["workload"] is not None,
-        "poses a problem, and such options need a WORKLOAD, which the proof is to be of",
+        "poses a problem, and needs the WORKLOAD of the proof",
         ("verify",),
     ),
     Use(
@@ -292,7 +297,7 @@ USES = (
     Use(
         ("delta",),
         lambda options: options["epsilon"] is not None or _judges_a_file(options),
-        "is for --epsilon: the verdict on an answer has no other",
+        "is for --epsilon: the verdict on an answer has no other δ",
         ("judge",),
     ),
     Use(
@@ -314,19 +319,19 @@ USES = (
         ("release",),
     ),
 )
-"""Every option that some way of calling a command does not read; a family's own options are in its record."""
+"""Conditions on the options of commands; conditions on a family's options are in its record."""
 
 
 STUDIES = "For studies"
-"""Under what the help lists the commands that an office has no use for."""
+"""Heading in the help of commands that offices do not need."""
 
-OTHERS = "For other problems"
+OTHER_PROBLEMS = "For other problems"
 
 PANELS: dict[str, tuple[str, ...]] = {
-    "What is asked": ("targets", "moe", "cap", "after", "z", "neighbours", "level", "simultaneous", "problem"),
+    "Problem": ("targets", "moe", "cap", "after", "z", "neighbours", "level", "simultaneous", "problem"),
     "Privacy": ("rho", "epsilon", "delta", "ledger"),
-    "What is written": ("output", "prove", "latex", "public", "dry_run"),
-    OTHERS: (
+    "Output": ("output", "prove", "latex", "public", "dry_run"),
+    OTHER_PROBLEMS: (
         *("weights", "design", "privacy", "query_weights", "criterion", "prior", "answers", "total"),
         *("t1", "t2", "total_weight"),
     ),
@@ -336,80 +341,81 @@ PANELS: dict[str, tuple[str, ...]] = {
         *("allow_empty", "help"),
     ),
 }
-"""By group, the options of commands that have many, in the order of their help."""
+"""Groups of options in the help of commands with many options, in this order."""
 
-WRITTEN = "dualmech.written"  # under which a command keeps the arguments that it was given
+ARGUMENTS = "dualmech.written"  # key of a command's arguments in its context
 
-MANY = 8  # options from which a command's are grouped
+MAX_UNGROUPED = 8  # options of a command in one group
 
 
 def _printing_latex(args: list[str]) -> list[str]:
-    """Return what was written with ``-``, for printing, behind a ``--latex`` that has no file."""
+    """Return the arguments, with ``-`` (print) inserted after a ``--latex`` without a file."""
     last = len(args) - 1
-    bare = (word == "--latex" and (place == last or args[place + 1][:2] == "--") for place, word in enumerate(args))
-    return [part for word, alone in zip(args, bare, strict=True) for part in ([word, "-"] if alone else [word])]
+    no_file = (word == "--latex" and (place == last or args[place + 1][:2] == "--") for place, word in enumerate(args))
+    return [part for word, is_bare in zip(args, no_file, strict=True) for part in ([word, "-"] if is_bare else [word])]
 
 
 class Checked(TyperCommand):
-    """A command that refuses, by name and before any work, an option that was given and that nothing would read.
+    """A command that refuses unused options on the command line, before any work.
 
-    Its help shows many options by groups, experts' options last, and where a problem is named only its own.
+    Its help groups many options, with experts' options last. If a problem is named, it shows only the options of that
+    problem.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep what was written, for the help, which is shown before anything is read."""
-        ctx.meta[WRITTEN] = [*args]
+        """Store the arguments for the help, which is shown before they are parsed."""
+        ctx.meta[ARGUMENTS] = [*args]
         return super().parse_args(ctx, _printing_latex(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options by group."""
-        named = _problem_named(ctx.meta.get(WRITTEN, []))
+        problem = _named_problem(ctx.meta.get(ARGUMENTS, []))
         panels = {name: title for title, names in PANELS.items() for name in names}
         options = [param for param in self.get_params(ctx) if param.param_type_name == "option"]
         titles: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{title: [] for title in PANELS}}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is None or named not in (None, *owners_of(str(param.name), named)):
+            if record is None or problem not in (None, *families_of(str(param.name), problem)):
                 continue
-            grouped = panels.get(str(param.name), "Options") if len(options) > MANY else "Options"
-            titles["Arguments" if param not in options else grouped].append(record)
+            group = panels.get(str(param.name), "Options") if len(options) > MAX_UNGROUPED else "Options"
+            titles["Arguments" if param not in options else group].append(record)
         for title, records in titles.items():
             if records:
-                panel = f"For {named}" if named is not None and title == OTHERS else title
+                panel = f"For {problem}" if problem is not None and title == OTHER_PROBLEMS else title
                 with formatter.section(panel):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> object:
-        """Refuse such options, then run the command."""
-        values = given(ctx)
+        """Refuse unused options, then run the command."""
+        names = command_line_options(ctx)
         for use in USES:
-            concerned = not use.commands or self.name in use.commands
+            applies = not use.commands or self.name in use.commands
             for name in use.options:
-                if concerned and name in values and not use.when(ctx.params):
-                    raise UsageError(f"{spelt(name)} {use.words}")
+                if applies and name in names and not use.condition(ctx.params):
+                    raise UsageError(f"{option_name(name)} {use.message}")
         if ctx.params.get("public", True):
             return super().invoke(ctx)
-        from dualmech.files.atomic import owner_only  # which loads NumPy, and help needs none
+        from dualmech.files.atomic import owner_only  # imports NumPy, which help does not need
 
         with owner_only():
             return super().invoke(ctx)
 
 
-def owners_of(option: str, otherwise: str | None = None) -> list[str | None]:
-    return [family.name for family in FAMILIES if option in family.options] or [otherwise]
+def families_of(option: str, default: str | None = None) -> list[str | None]:
+    return [family.name for family in FAMILIES if option in family.options] or [default]
 
 
-def _problem_named(written: list[str]) -> str | None:
-    line = " ".join(written).replace("--problem=", "--problem ").split()
-    named = [after for word, after in pairwise(line) if word == "--problem"]
-    return named[-1] if named and named[-1] in [family.name for family in FAMILIES] else None
+def _named_problem(arguments: list[str]) -> str | None:
+    words = " ".join(arguments).replace("--problem=", "--problem ").split()
+    names = [value for word, value in pairwise(words) if word == "--problem"]
+    return names[-1] if names and names[-1] in [family.name for family in FAMILIES] else None
 
 
 class Grouped(TyperGroup):
-    """The command itself; its help lists commands for an office and a researcher first, then commands for studies."""
+    """The main command; its help lists commands for offices and researchers first, then commands for studies."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by group, in the order in which they were added."""
+        """Write the commands by group, in the order of their definition."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
@@ -421,20 +427,22 @@ class Grouped(TyperGroup):
 
 
 def tolerance(value: float | None) -> float | None:
-    """Return a gap to prove; one that every answer meets, or none, is refused."""
+    """Return a gap to prove; raise `InvalidInputError` if it is not positive and finite."""
     if value is not None and not 0 < value < math.inf:
         raise InvalidInputError(f"tol must be positive and finite, got {value:g}")
     return value
 
 
-# What columns of records mean.
+# Roles of the columns of records.
 
 
 Count = Annotated[
     str | None,
-    typer.Option("--count", metavar="COLUMN", help="The column that says how many records a row stands for."),
+    typer.Option("--count", metavar="COLUMN", help="The column with the number of records of each row."),
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option("--ignore", metavar="COLUMN", help="A column that seems to be counts, and is not read; repeat it."),
+    typer.Option(
+        "--ignore", metavar="COLUMN", help="A column to leave unread although it seems to hold counts; may be repeated."
+    ),
 ]

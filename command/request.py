@@ -1,4 +1,4 @@
-"""What a user asked for on the command line: the options that pose a problem, checked against each other."""
+"""Requests of the command line: the options that pose a problem, checked against each other."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from dualmech.workloads.base import Workload, same_content
 if TYPE_CHECKING:
     from dualmech.publishing.specification import Specification
 
-LARGE = 2**12  # most cells that a problem whose noise needs a matrix takes
+MAX_CELLS = 2**12  # of a problem whose noise needs a matrix
 
 LOCAL = ("local", "projection")
-"""Problems of ``explain`` whose ε is of local privacy, which has no δ."""
+"""Problems of ``explain`` with local privacy, which has no δ."""
 
 
 class Search(NamedTuple):
-    """What `dualmech.crosscheck.capped` takes."""
+    """The arguments of `dualmech.crosscheck.capped`."""
 
     workload: Workload
     targets: Any
@@ -49,9 +49,9 @@ class Search(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a command that pose a problem, as texts and numbers, before anything is read.
+    """The options of a command that pose a problem, as texts and numbers, before files are read.
 
-    A workload, targets and a specification are taken as objects as well; `specified` reads the file of one, once.
+    The workload, the specification and targets may also be objects; `specified` reads the file of a specification.
     Raises `UsageError` for options that exclude each other, need each other, or belong to another problem.
     """
 
@@ -82,20 +82,20 @@ class Request:
             object.__setattr__(self, "problem", "reuse")
         self.refuse_foreign(**{field.name: getattr(self, field.name) for field in fields(self)})
         if self.problem == "reuse" and self.after is None:
-            raise UsageError("--problem reuse needs --after, the file of what is released already")
+            raise UsageError("--problem reuse needs --after, the file of the earlier release")
         if self.targets is not None and self.moe is not None:
             raise UsageError("give either --targets (variances) or --moe (margins of error), not both")
         if self.rho is not None and self.epsilon is not None:
             raise UsageError("give either --rho or --epsilon, not both")
         if self.pure and (self.rho is not None or self.delta is not None):
-            raise UsageError("--privacy pure is spent by --epsilon alone; it has no --rho and no --delta")
+            raise UsageError("--privacy pure has a budget --epsilon, no --rho and no --delta")
         if self.epsilon is not None and self.delta is None and not (self.pure or self.problem in LOCAL):
             raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
 
     def specified(self) -> Self:
-        """Return the request with the specification that its workload names read, where it names one.
+        """Return the request with its specification read, if the workload is the file of a specification.
 
-        The file's ρ and level count where no option says otherwise.
+        The file's ρ and level are the defaults of the options.
         """
         workload = self.workload
         if isinstance(workload, str):
@@ -106,9 +106,9 @@ class Request:
         if isinstance(workload, Workload):
             return self
         if self.problem == "reuse" and workload.rho is not None:
-            raise UsageError("--after finds the least total cost at which every table keeps its margin: leave out rho")
-        named = self.rho is not None or self.epsilon is not None or not self.spends
-        rho = self.rho if named else workload.rho
+            raise UsageError("--after minimises the total cost at the margins of all tables: leave out rho")
+        use_options = self.rho is not None or self.epsilon is not None or not self.takes_budget
+        rho = self.rho if use_options else workload.rho
         request = replace(self, workload=workload, rho=rho, z=workload.quantile if self.z is None else self.z)
         changed = (self.rho, self.epsilon, self.targets, self.moe, self.neighbours)
         if self.problem != "fitness" or not (request.searches or any(value is not None for value in changed)):
@@ -117,43 +117,44 @@ class Request:
 
     @property
     def specification(self) -> Specification | None:
-        """The specification, where the request is one."""
+        """The specification, or None if the request has none."""
         return None if isinstance(self.workload, str | Workload) else self.workload
 
     @property
-    def spends(self) -> bool:
-        """Whether a ρ can be named for the problem."""
-        known = any(family.name == self.problem and "rho" in family.options for family in self.families)
-        return known and not self.pure
+    def takes_budget(self) -> bool:
+        """Whether the problem has an option ρ."""
+        has_rho = any(family.name == self.problem and "rho" in family.options for family in self.families)
+        return has_rho and not self.pure
 
     @property
     def searches(self) -> bool:
-        """Whether some limits are hard at a given privacy, so that a factor on the other targets is searched for."""
+        """Whether some limits are hard at a given budget, which needs a search for the factor on the other targets."""
         if self.cap and self.cost is None:
-            raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is kept")
+            raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is a hard limit")
         hard = self.targets is None and self.moe is None
         caps = hard and self.specification is not None and self.specification.caps
         return bool((self.cap or caps) and self.cost is not None and self.problem == "fitness")
 
     def search(self) -> Search:
-        """Read everything and state the search for the least factor that hard limits and a privacy leave."""
+        """Read the files and return the search for the minimum factor under hard limits and a budget."""
         z, cost = validate.positive_number(z=self.terms.z), self.cost
         assert cost is not None
-        workload, changes = self._data(matrix=self.geometry == "dense")
+        workload, neighbours = self._data(matrix=self.geometry == "dense")
         if self.specification is not None:
-            return Search(workload, self.specification.targets, self.specification.caps, cost, changes, self.geometry)
-        caps, others = inputs.read_caps(self.cap or (), workload), self._given(workload)
+            targets, caps = self.specification.targets, self.specification.caps
+            return Search(workload, targets, caps, cost, neighbours, self.geometry)
+        caps, targets = inputs.read_caps(self.cap or (), workload), self._option_targets(workload)
         if self.moe is not None:
             caps = accounting.variance_from_margin(caps, z)
-        return Search(workload, others, caps, cost, changes, self.geometry)
+        return Search(workload, targets, caps, cost, neighbours, self.geometry)
 
     def refuse_foreign(self, **options: object) -> None:
-        """Raise `UsageError` if an option was given, neither None nor False, that belongs to other problems."""
+        """Raise `UsageError` for an option of other problems whose value is neither None nor False."""
         for name, value in options.items():
             owners = [family.name for family in self.families if name in family.options]
             if value is not None and value is not False and owners and self.problem not in owners:
-                listed = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
-                raise UsageError(f"--{name.replace('_', '-')} belongs to --problem {listed}, not to {self.problem}")
+                problems = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+                raise UsageError(f"--{name.replace('_', '-')} belongs to --problem {problems}, not to {self.problem}")
 
     @property
     def pure(self) -> bool:
@@ -161,7 +162,7 @@ class Request:
 
     @property
     def cost(self) -> float | None:
-        """Squared privacy cost to spend, if any was named; for pure privacy, what divides a variance just so."""
+        """The budget as a squared privacy cost, or None; for pure privacy, the corresponding divisor of variances."""
         if self.epsilon is not None and self.pure:
             # Laplace noise of privacy ε has the variance 2/ε².
             return validate.positive_number(epsilon=self.epsilon) ** 2 / 2
@@ -171,25 +172,24 @@ class Request:
 
     @property
     def terms(self) -> Terms:
-        """How the answer is reported; a privacy that is not named is spent at squared cost 1, or at ε = 1 if pure."""
-        spent = 0.5 if self.pure else 1.0
+        """The terms of reports; the default budget is a squared cost of 1, or ε = 1 for pure privacy."""
+        default_cost = 0.5 if self.pure else 1.0
         return Terms(
             accounting.CENSUS_Z if self.z is None else self.z,
             REPORTED_DELTA if self.delta is None else self.delta,
-            spent if self.cost is None else self.cost,
+            default_cost if self.cost is None else self.cost,
         )
 
     def plan_terms(self) -> PlanTerms:
-        """Return what a plan keeps of what was asked besides its problem."""
+        """Return the terms of a plan besides its problem."""
         rho = None if self._rho is None else str(self._rho)
-        by_tables = self.problem in ("fitness", "reuse")
-        kept = self.specification if by_tables else None
-        text = None if kept is None else kept.to_json()
+        specification = self.specification if self.problem in ("fitness", "reuse") else None
+        text = None if specification is None else specification.to_json()
         return PlanTerms(self.terms.z, self.delta, rho, self.epsilon if self.pure else None, text)
 
     @property
     def _rho(self) -> Fraction | None:
-        """The ρ to spend, exactly, None where none is named, or the noise is Laplace noise."""
+        """The exact budget ρ; None without a budget, or for Laplace noise."""
         if self.pure or self.cost is None:
             return None
         if self.epsilon is not None and self.delta is not None:
@@ -198,48 +198,49 @@ class Request:
 
     def _folded(self, specification: Specification) -> Self:
         workload, rule, targets = specification.workload, None, None
-        if self.neighbours is not None and isinstance(moves := self._moves(), Relation):
-            rule = str(moves)
+        if self.neighbours is not None and isinstance(neighbours := self._neighbours(), Relation):
+            rule = str(neighbours)
         caps = _by_table(workload, inputs.read_caps(self.cap or (), workload))
         if self.targets is not None or self.moe is not None:
-            targets = _by_table(workload, self._given(workload))
+            targets = _by_table(workload, self._option_targets(workload))
             if self.moe is not None:
                 caps = accounting.variance_from_margin(caps, self.terms.z) if caps else caps
         rho = None if self._rho is None else str(self._rho)
         changed = specification.changed(rho=rho, neighbours=rule, targets=targets, caps=caps)
-        left = self.neighbours if rule is None else None
-        return replace(self, workload=changed, targets=None, moe=None, cap=None, neighbours=left)
+        matrix = self.neighbours if rule is None else None
+        return replace(self, workload=changed, targets=None, moe=None, cap=None, neighbours=matrix)
 
     def under(self, relation: Relation | Array | None, path: str) -> Request:
-        """Return the request under an answer's own neighbours, None where its file says nothing of them.
+        """Return the request with the neighbours of an answer; None keeps the request's own.
 
-        Raises `InvalidInputError` where others were asked for.
+        Raises `InvalidInputError` if the options name other neighbours.
         """
-        moves = self._moves()
-        if self.neighbours is not None and relation is not None and not same_content(moves, relation):
+        neighbours = self._neighbours()
+        if self.neighbours is not None and relation is not None and not same_content(neighbours, relation):
             raise InvalidInputError(
-                f"neighbours must be those of the answer in {path}, {neighbours_name(relation)}, or left out, got "
-                f"{neighbours_name(moves)}"
+                f"neighbours must be {neighbours_name(relation)} as for the answer in {path}, or left out, got "
+                f"{neighbours_name(neighbours)}"
             )
-        return replace(self, neighbours=moves if relation is None else relation)
+        return replace(self, neighbours=neighbours if relation is None else relation)
 
     def state(self, geometry: str | None = None) -> AnyProblem:
-        """Read everything and state the problem, on another geometry if one is named.
+        """Read the files and return the problem, on the given geometry or the request's own.
 
-        Raises `UsageError` where limits that are hard make it a search for a factor; `search` states that.
+        Raises `UsageError` if hard limits need a search for a factor; see `search`.
         """
         request = self.specified()
         if request.searches:
-            raise UsageError("hard limits at a given privacy belong to solve: they are a search, not one problem")
-        return request._stated(geometry or self.geometry)
+            raise UsageError("hard limits at a given privacy belong to solve: they need a search over problems")
+        return request._problem(geometry or self.geometry)
 
-    def _stated(self, geometry: str) -> AnyProblem:
-        validate.positive_number(z=self.terms.z)  # terms refuse a budget that cannot be spent, before any work
+    def _problem(self, geometry: str) -> AnyProblem:
+        validate.positive_number(z=self.terms.z)  # `terms` also refuses an invalid budget
         if self.delta is not None:
             validate.probability(delta=self.delta)
-        stated = {"variance": self._total_variance, "weighting": self._query_weighting}
-        if self.problem in stated:
-            return stated[self.problem](geometry)
+        if self.problem == "variance":
+            return self._total_variance(geometry)
+        if self.problem == "weighting":
+            return self._query_weighting()
         if self.problem == "softmax":
             return self._softmax()
         if self.problem == "reuse":
@@ -248,48 +249,48 @@ class Request:
 
     def _fitness(self, geometry: str) -> FitnessForUse | PrivacyFirst:
         cost = self.cost
-        workload, changes = self._data(matrix=geometry == "dense")
+        workload, neighbours = self._data(matrix=geometry == "dense")
         targets = self._variances(workload)
         if cost is None:
-            return FitnessForUse(workload, targets, neighbours=changes, geometry=geometry)
-        return PrivacyFirst(workload, targets, cost, neighbours=changes, geometry=geometry)
+            return FitnessForUse(workload, targets, neighbours=neighbours, geometry=geometry)
+        return PrivacyFirst(workload, targets, cost, neighbours=neighbours, geometry=geometry)
 
     def _reuse(self) -> ReuseFitness:
-        """State the problem where the earlier mechanism stands, under its neighbours where no others are named."""
+        """Return the problem with the earlier mechanism, by default under its neighbours."""
         released, workload = inputs.mechanism_in(str(self.after)), self._read()
-        named = self.neighbours is not None or self.specification is not None
-        changes = reachable(workload, self._moves()) if named else None
-        return ReuseFitness(workload, self._variances(workload), released, neighbours=changes)
+        has_neighbours = self.neighbours is not None or self.specification is not None
+        neighbours = reachable(workload, self._neighbours()) if has_neighbours else None
+        return ReuseFitness(workload, self._variances(workload), released, neighbours=neighbours)
 
     def _total_variance(self, geometry: str) -> TotalVariance:
-        workload, changes = self._data(matrix=geometry == "dense")
+        workload, neighbours = self._data(matrix=geometry == "dense")
         weights = inputs.read_numbers(self.weights or "1", "weights", workload)
-        return TotalVariance(workload, weights, neighbours=changes, geometry=geometry)
+        return TotalVariance(workload, weights, neighbours=neighbours, geometry=geometry)
 
-    def _query_weighting(self, _: str) -> QueryWeighting:
-        workload, changes = self._data(matrix=True)
+    def _query_weighting(self) -> QueryWeighting:
+        workload, neighbours = self._data(matrix=True)
         design = inputs.read_design("eigen" if self.design is None else self.design, workload)
         privacy = Privacy.PURE if self.pure else Privacy.APPROXIMATE
-        return QueryWeighting(workload, design, privacy.value, neighbours=changes)
+        return QueryWeighting(workload, design, privacy.value, neighbours=neighbours)
 
     def _softmax(self) -> SoftmaxFitness:
         if self.t1 is None:
-            raise UsageError("--problem softmax needs --t1, the sharpness of its soft maxima")
+            raise UsageError("--problem softmax needs --t1, the inverse temperature of its soft maxima")
         t2 = self.t1 if self.t2 is None else self.t2
         weight = 0.0 if self.total_weight is None else self.total_weight
-        workload, changes = self._data(matrix=True)
-        return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=changes)
+        workload, neighbours = self._data(matrix=True)
+        return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=neighbours)
 
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
-        """Return workload and neighbours; what needs a matrix is refused where it would be too large."""
+        """Return the workload and the neighbours; refuse a too large matrix if one is needed."""
         workload = self._read()
-        relation = reachable(workload, self._moves())
-        needed = matrix or not isinstance(relation, Relation)
-        if needed and workload.domain is not None and workload.shape[1] > LARGE:
-            named = self.workload if isinstance(self.workload, str) else "workload"
+        relation = reachable(workload, self._neighbours())
+        needs_matrix = matrix or not isinstance(relation, Relation)
+        if needs_matrix and workload.domain is not None and workload.shape[1] > MAX_CELLS:
+            name = self.workload if isinstance(self.workload, str) else "workload"
             raise InvalidInputError(
-                f"{named} has {workload.shape[1]} cells, more than are taken query by query (limit {LARGE}): fitness "
-                f"and variance, with neighbours by a rule, are solved by table"
+                f"{name} has {workload.shape[1]} cells, at most {MAX_CELLS} are supported query by query: fitness and "
+                f"variance, with neighbours by a rule, are solved by table"
             )
         return workload, relation
 
@@ -298,7 +299,7 @@ class Request:
             return inputs.read_workload(self.workload)
         return self.workload if isinstance(self.workload, Workload) else self.workload.workload
 
-    def _moves(self) -> Relation | Array:
+    def _neighbours(self) -> Relation | Array:
         if self.neighbours is None:
             return ADD_REMOVE if self.specification is None else self.specification.neighbours
         return inputs.read_neighbours(self.neighbours) if isinstance(self.neighbours, str) else self.neighbours
@@ -306,9 +307,9 @@ class Request:
     def _variances(self, workload: Workload) -> Any:
         if self.specification is not None and self.targets is None and self.moe is None:
             return self.specification.targets | self.specification.caps
-        return self._given(workload)
+        return self._option_targets(workload)
 
-    def _given(self, workload: Workload) -> Any:
+    def _option_targets(self, workload: Workload) -> Any:
         if self.targets is not None and not isinstance(self.targets, str):
             return self.targets
         if self.moe is None:
@@ -327,5 +328,7 @@ def _by_table(workload: Workload, numbers: Any) -> dict[str, float]:
             if {name, way} & {*numbers}
         }
     if np.size(numbers) not in (1, len(ways)):
-        raise InvalidInputError(f"targets must be one for all or one per table, {len(ways)}, got {np.size(numbers)}")
+        raise InvalidInputError(
+            f"targets must be one for all or one for each of {len(ways)} tables, got {np.size(numbers)}"
+        )
     return dict(zip(ways, np.broadcast_to(numbers, len(ways)).tolist(), strict=True))

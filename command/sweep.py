@@ -1,4 +1,4 @@
-"""Runs of the command ``sweep``: problems of the command line over a grid that a file states."""
+"""Runs of the command ``sweep``: problems of the command line over a grid in a file."""
 
 from __future__ import annotations
 
@@ -22,28 +22,31 @@ KEYS = {
     **{"backends": "backend", "tolerances": "tol"},
     **{name: name for name in ("targets", "rho", "neighbours", "t1", "time_limit")},
 }
-"""The keys of a grid, and the argument of a run that each one's values are for."""
+"""The keys of a grid, with the argument of a run for each key."""
 
 
 def read_grid(path: str) -> list[dict[str, Any]]:
-    """Return the runs that a TOML file states, each once; files that it names are looked for in its folder.
+    """Return the distinct runs of a TOML file; paths in it are relative to its folder.
 
-    A run has what its family, workload and layer take: sizes and seeds stand for ``{size}`` and ``{seed}``.
-    Raises `FileFormatError` for a file that cannot be read, an unknown key, a value that is not allowed, a key without
-    values or that no run has a use for, more runs than are taken.
+    A run has only the arguments that its family, workload and layer use. Sizes and seeds replace ``{size}`` and
+    ``{seed}``.
+    Raises `FileFormatError` for a file that cannot be read, an unknown key, an invalid value, a key without values or
+    without any run that uses it, and too many runs.
     """
-    stated = read_toml(path)
+    grid = read_toml(path)
     with errors_naming(path):
-        for name in stated:
+        for name in grid:
             if name not in KEYS:
                 raise InvalidInputError(f"unknown key {name!r}{did_you_mean(name, KEYS)}; known are {', '.join(KEYS)}")
-        if "workloads" not in stated:
+        if "workloads" not in grid:
             raise InvalidInputError('workloads must be given, such as workloads = ["prefix:{size}"]')
-        values = {argument: _values(name, stated.get(name)) for name, argument in KEYS.items()}
-        runs = [dict(run) for run in dict.fromkeys(tuple(_placed(run, path).items()) for run in combinations(values))]
-        for name in stated:
+        values = {argument: _values(name, grid.get(name)) for name, argument in KEYS.items()}
+        runs = [
+            dict(run) for run in dict.fromkeys(tuple(_completed(run, path).items()) for run in combinations(values))
+        ]
+        for name in grid:
             if all(run[KEYS[name]] is None for run in runs):
-                raise InvalidInputError(f"{name} must be for a family, workload or layer of the grid; none has a use")
+                raise InvalidInputError(f"{name} must be for a family, workload or layer of the grid; none uses it")
         return runs
 
 
@@ -61,23 +64,23 @@ def _values(name: str, value: object) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values:
         raise InvalidInputError(f"{name} must hold a value, or be left out, got none")
-    for one in values if name in checks else ():
-        checks[name](**{name: one})
+    for item in values if name in checks else ():
+        checks[name](**{name: item})
     return values
 
 
-def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a run without what it has no use for, its sizes and files in place; refused as the command is."""
+def _completed(run: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a run without unused arguments, with its sizes and paths filled in; refuse an invalid request."""
     run |= {"problem": run["problem"] or "fitness", "layer": run["layer"] or "fast"}
     pattern = run["workload"]
     for name in ("size", "seed"):
         if f"{{{name}}}" in pattern and run[name] is None:
-            raise InvalidInputError(f"{name}s must be given: {{{name}}} stands for it")
+            raise InvalidInputError(f"{name}s must be given for {{{name}}}")
         run[name] = run[name] if f"{{{name}}}" in pattern else None
         run["workload"] = run["workload"].replace(f"{{{name}}}", str(run[name]))
-    (taken,) = (family.options for family in POSED if family.name == run["problem"])
+    (options,) = (family.options for family in POSED if family.name == run["problem"])
     for name in ("targets", "rho", "t1"):
-        run[name] = run[name] if name in taken else None
+        run[name] = run[name] if name in options else None
     run["backend"] = run["backend"] if run["layer"] == Layer.REFERENCE else None
     for name in ("workload", "targets", "neighbours"):
         text = run[name]
@@ -88,11 +91,11 @@ def _placed(run: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def request_of(run: Mapping[str, Any]) -> Request:
-    """Return what the command line would take for a run; ρ is for fitness, whose objective then is a factor."""
+    """Return the request of a run. ρ is for fitness only, whose objective is then a factor."""
     rho = None if run["rho"] is None else Fraction(validate.exact_number(rho=run["rho"]))
     if rho is not None and run["problem"] != "fitness":
         raise InvalidInputError(
-            "rho is for the family fitness; at another rho a total variance is that at 1/2 over 2 rho"
+            "rho is for the family fitness; divide a total variance at rho = 1/2 by 2 rho for another rho"
         )
     targets = run["targets"] if run["targets"] is None else str(run["targets"])
     return Request(
@@ -100,10 +103,10 @@ def request_of(run: Mapping[str, Any]) -> Request:
     )
 
 
-def run(**stated: Any) -> Solution:
+def run(**arguments: Any) -> Solution:
     """Solve the problem of a run."""
-    problem = request_of(stated).state()
-    named = {name: stated[name] for name in ("tol", "time_limit", "backend") if stated[name] is not None}
-    solver = fast if stated["layer"] == "fast" else reference
-    answer: Solution = solver.solve(problem, **named)
+    problem = request_of(arguments).state()
+    options = {name: arguments[name] for name in ("tol", "time_limit", "backend") if arguments[name] is not None}
+    solver = fast if arguments["layer"] == "fast" else reference
+    answer: Solution = solver.solve(problem, **options)
     return answer

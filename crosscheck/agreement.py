@@ -1,4 +1,4 @@
-"""Do two answers agree? Certified intervals are compared, never solver values."""
+"""Agreement of answers to one problem, by their certified intervals, not by solvers' values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dualmech.crosscheck.judging import Judgement
 
 TOLERANCES = {"fast": 1e-6, "CLARABEL": 1e-5, "SCS": 1e-3}
-"""Widest certified interval of a layer or backend that still says something, relative."""
+"""Maximum relative width of the certified interval of a layer or backend."""
 
 
 class Agreement(Enum):
@@ -28,7 +28,7 @@ class Agreement(Enum):
     DISAGREE = "the intervals are disjoint: one of the certificates is wrong"
 
 
-VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}  # how a table says it
+VERDICTS = {Agreement.AGREE: "yes", Agreement.WIDE: "wide", Agreement.DISAGREE: "NO"}  # words for tables
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,9 +52,9 @@ class Comparison(Displayed):
 def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
     """Compare the certified intervals of several answers, solutions or judgements, to the same problem.
 
-    All of them contain the optimum, so they must meet; that alone proves nothing, so each must also be no
-    wider than its own tolerance. The comparison's own interval is their intersection. Every answer is judged anew by
-    its problem, and its certificate must fit that judgement as well.
+    All intervals contain the optimum, so they must intersect. Wide intervals prove little, so each must also be at most
+    as wide as its own tolerance. The comparison's interval is the intersection. The problem certifies every answer
+    again, and the new interval must intersect the others as well.
     Raises `InvalidInputError` for no answers, or answers to problems that differ.
 
     Examples
@@ -67,21 +67,21 @@ def compare(answers: Sequence[Solution | Judgement]) -> Comparison:
     >>> compare(pair).outcome.name
     'AGREE'
     """
-    listed = validate.sequence(answers=answers)
-    if not listed:
+    answers = validate.sequence(answers=answers)
+    if not answers:
         raise InvalidInputError("answers must not be empty")
-    held = [require_solution(answer, f"answers[{index}]") for index, answer in enumerate(listed)]
-    if not all(held[0].problem.same_as(answer.problem) for answer in held):
+    solutions = [require_solution(answer, f"answers[{index}]") for index, answer in enumerate(answers)]
+    if not all(solutions[0].problem.same_as(solution.problem) for solution in solutions):
         raise InvalidInputError("answers must be to the same problem, got different arguments")
-    anew = [
-        judged_solution(answer.problem, answer.primal, answer.dual, tol=answer.tol, otherwise=Status.ROUNDING)
-        for answer in held
+    judged = [
+        judged_solution(solution.problem, solution.primal, solution.dual, tol=solution.tol, otherwise=Status.ROUNDING)
+        for solution in solutions
     ]
-    return meet([*held, *anew])
+    return meet([*solutions, *judged])
 
 
 def meet(answers: Sequence[Solution]) -> Comparison:
-    """Compare certified intervals of one optimum, whatever the names of the problems."""
+    """Compare certified intervals of one optimum; the problems may differ."""
     intervals = [answer.certificate.interval for answer in answers]
     lower, upper = max(low for low, _ in intervals), min(high for _, high in intervals)
     if lower > upper:

@@ -1,4 +1,4 @@
-"""Some queries within fixed limits, the others as good as possible at a given privacy cost."""
+"""Hard limits: minimise a common factor on some targets at a privacy cost, with fixed limits on other queries."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from dualmech.watching import without_warnings
 from dualmech.workloads import numbers
 from dualmech.workloads.base import Workload, check_workload
 
-STEPS = 60  # tangents, each a problem solved
-FAR = 1e6  # factor at which the targets of the others count for nothing
-DOWN = 16.0  # ratio by which the factor falls where a line says nothing of it
+MAX_STEPS = 60  # of Newton's method; each step solves a problem
+MAX_FACTOR = 1e6  # on the targets, at which these are negligible
+REDUCTION = 16.0  # divisor of the factor if a line has no root
 LAYERS: dict[str, Callable[..., Solution]] = {"fast": fast.solve, "reference": reference.solve}
 
 
-LISTED = 6  # most caps that a message names
+MAX_LISTED = 6  # caps in a message
 
 
 class TightLimitsError(InvalidInputError):
-    """Caps that alone cost more than may be spent.
+    """Caps that alone cost more than the budget.
 
     Attributes
     ----------
     least : float
-        Squared privacy cost that they take.
+        Squared privacy cost of the caps.
     allowed : dict of names to float
-        The tightest variances that this cost allows, all caps loosened alike.
+        The caps, multiplied by the minimum common factor that the budget allows.
     """
 
     def __init__(self, message: str, least: float, allowed: Mapping[str, float]) -> None:
@@ -54,19 +54,19 @@ class TightLimitsError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Capped(Displayed):
-    """The least factor on some targets at which caps on the others and a privacy cost are kept, proven from both sides.
+    """The minimum factor on targets, subject to caps on other queries and a privacy cost, with a proven interval.
 
     Attributes
     ----------
     low, high : float
-        Proven interval of the optimum: at `low` the caps and targets provably cost `cost` or more, at `high` the noise
-        of `answer` meets them at no more.
+        Proven interval of the optimum: at `low`, the caps and targets provably cost at least `cost`; at `high`, the
+        noise of `answer` meets them at a cost of at most `cost`.
     cost : float
-        Squared privacy cost that may be spent.
+        The budget, as a squared privacy cost.
     answer : Solution
-        Of `FitnessForUse` at `high`, with its mechanism.
+        The solution of `FitnessForUse` at `high`, with the mechanism.
     below : Solution
-        Of `FitnessForUse` at `low`, whose certificate is the proof.
+        The solution of `FitnessForUse` at `low`, whose certificate proves the lower bound.
     """
 
     low: float
@@ -82,12 +82,12 @@ class Capped(Displayed):
 
     @property
     def certificate(self) -> Certificate:
-        """The interval as a certificate of the factor, computed anew: both ends already allow for rounding."""
+        """The interval as a certificate of the factor; both ends include rounding errors."""
         return self.limits.certificate(self.answer.problem, self.answer.certificate)
 
     @property
     def limits(self) -> HardLimits:
-        """The hard limits, as the answer's file keeps them."""
+        """The hard limits, as stored with the answer."""
         limits: HardLimits = self.answer.metadata["limits"]
         return limits
 
@@ -115,202 +115,203 @@ def capped(
     geometry: str = "auto",
     layer: str = "fast",
 ) -> Capped:
-    """Minimise the factor t for which variances are at most caps, or t times targets, at a squared privacy cost.
+    """Minimise the factor t such that variances are at most caps, or t times targets, at a squared privacy cost.
 
-    With α(t) the optimum of `FitnessForUse` for these targets, ``1/α`` is concave in t: by weak duality any weights
-    prove ``α(t) ≥ N / (Σ_capped μ_j c_j + t Σ_others μ_j c_j)``, so ``1/α`` is a minimum of lines, and where one says
-    ``α(t) ≥ cost``, t is a lower bound. That is Newton's method, from below; every line is one problem solved, and both
-    ends are judged by `FitnessForUse` itself.
-    Products have targets by factor, ``c_ij = a_i b_j``, and a factor t on some queries keeps that form only where the
-    caps follow one factor. The optimum of this factor times that of the others is the product's, so the factor is
-    solved alone: ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``, and
-    `dualmech.ProductMechanism` of both mechanisms is the answer. Other caps on products are solved on a matrix, where
-    they fit.
-    Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither, caps that alone cost
-    more, targets by factor, and anything that `FitnessForUse` refuses.
+    Let α(t) be the optimum of `FitnessForUse` for these targets. By weak duality, any weights prove
+    ``α(t) ≥ N / (Σ_capped μ_j c_j + t Σ_others μ_j c_j)``. So ``1/α`` is a minimum of lines in t, and concave. A line
+    that proves ``α(t) ≥ cost`` makes t a lower bound. This is Newton's method from below; every line is one solved
+    problem, and `FitnessForUse` certifies both ends.
+    Products have targets by factor, ``c_ij = a_i b_j``. A factor t on some queries keeps this form only if the caps are
+    on one factor of the product. The optimum of a product is the product of the factors' optima: solve that factor
+    alone, ``capped(first, …, cost / fast.solve(FitnessForUse(second)).objective)``; the answer is the
+    `dualmech.ProductMechanism` of both mechanisms. Other caps on products are solved on a matrix, if it is small.
+    Raises `InvalidInputError` or `InputTypeError` for a query or table in both or in neither of targets and caps, caps
+    that alone cost more than the budget, targets by factor, and the errors of `FitnessForUse`.
 
     Parameters
     ----------
     workload : Workload
         The queries.
     targets : mapping of names to float, or float
-        By table, group or query, as `FitnessForUse` takes targets: ratios of the variances that are minimised together.
-        One number holds for all that `caps` do not name.
+        By table, group or query, as for `FitnessForUse`: ratios of the variances, whose common factor is minimised. One
+        number is for all tables or queries without caps.
     caps : mapping of names to float
-        Variances that are not exceeded.
+        Maximum variances.
     cost : float
-        Δ² that may be spent, twice ρ; or instead
+        The budget as a squared privacy cost Δ², twice ρ; or instead
     rho : number, Fraction or text such as "1/4"
-        The ρ itself.
+        The budget ρ.
     neighbours : str, Relation or matrix, optional
-        Which data sets privacy keeps apart.
+        The neighbour relation, or the differences between neighbouring data sets.
     tol : float
-        Relative width of the interval that is aimed at; `Capped.gap` is the proven width.
+        Requested relative width of the interval; `Capped.gap` is the proven width.
     geometry, layer : str
-        As for `FitnessForUse`; the layer that solves, ``fast`` or ``reference``.
+        The geometry, as for `FitnessForUse`; the layer of the solver, ``fast`` or ``reference``.
 
     Examples
     --------
     >>> import dualmech as dm
-    >>> asked = dm.workloads.marginals({"hour": 24, "day": 7}, ways=(1, 2))
-    >>> best = dm.crosscheck.capped(asked, {"day": 1.0, "hour x day": 4.0}, {"hour": 10.0}, rho="1/4")
+    >>> workload = dm.workloads.marginals({"hour": 24, "day": 7}, ways=(1, 2))
+    >>> best = dm.crosscheck.capped(workload, {"day": 1.0, "hour x day": 4.0}, {"hour": 10.0}, rho="1/4")
     >>> best.gap < 1e-5, bool(best.mechanism.variance(["hour"]) <= 10 * (1 + 1e-9))
     (True, True)
     """
-    allowed, tol = accounting.cost_or_rho(cost, rho), validate.positive_number(tol=tol)
+    budget, tol = accounting.cost_or_rho(cost, rho), validate.positive_number(tol=tol)
     solve = LAYERS[validate.choice((*LAYERS,), layer=layer)]
-    stated, capped_items = posed(workload, targets, caps, neighbours, geometry)
-    named = {" x ".join(map(str, np.atleast_1d(name))): limit for name, limit in caps.items()}
-    return _Search(stated, named, capped_items, allowed, tol, solve).run()
+    problem, is_capped = posed(workload, targets, caps, neighbours, geometry)
+    caps_by_name = {" x ".join(map(str, np.atleast_1d(name))): limit for name, limit in caps.items()}
+    return _Search(problem, caps_by_name, is_capped, budget, tol, solve).run()
 
 
 def posed(
     workload: Workload, targets: object, caps: object, neighbours: NeighboursLike, geometry: str
 ) -> tuple[FitnessForUse, npt.NDArray[np.bool_]]:
-    """Return the problem at a factor of 1, and which of its numbers are caps; refused as `capped` says."""
+    """Return the problem at a factor of 1, and a mask of the capped targets; raises the errors of `capped`."""
     check_workload(workload)
-    held: dict[Hashable, float] = {**validate.mapping("names to positive numbers", caps=caps)}
-    others = _others(workload, held)
+    cap_by_name: dict[Hashable, float] = {**validate.mapping("names to positive numbers", caps=caps)}
+    uncapped = _uncapped_names(workload, cap_by_name)
     target_by_name: dict[Hashable, float]
     if not isinstance(targets, Mapping) and numbers.is_number(targets):
-        target_by_name = dict.fromkeys(others, validate.positive_number(targets=np.asarray(targets)[()]))
+        target_by_name = dict.fromkeys(uncapped, validate.positive_number(targets=np.asarray(targets)[()]))
     else:
         target_by_name = {**validate.mapping("names to positive numbers", targets=targets)}
-    both = [name for name in target_by_name if name in held]
-    if both or not target_by_name or not held:
+    duplicates = [name for name in target_by_name if name in cap_by_name]
+    if duplicates or not target_by_name or not cap_by_name:
         raise InvalidInputError(
-            f"targets and caps must each name something, and nothing both, got {both or 'none in one'}"
+            f"targets and caps must both have names, and none in common, got {duplicates or 'none in one'}"
         )
-    return _stated(workload, target_by_name, held, others, neighbours, geometry)
+    return _capped_problem(workload, target_by_name, cap_by_name, uncapped, neighbours, geometry)
 
 
-def _others(workload: Workload, held: dict[Hashable, float]) -> list[Hashable]:
-    """Return the fewest names, of ways or of groups, that with the names of caps stand for all tables or queries."""
+def _uncapped_names(workload: Workload, cap_by_name: dict[Hashable, float]) -> list[Hashable]:
+    """Return names, of ways or of groups, that together with the names of caps cover all tables or queries."""
     tables = workload.tabular()
     if tables is not None:
-        ways = {len(table.axes) for table in tables.product_tables}.difference(held)
-        with contextlib.suppress(InvalidInputError):  # caps that name queries
-            tables.per_table(dict.fromkeys(ways, 1.0) | held, "caps")
+        ways = {len(table.axes) for table in tables.product_tables}.difference(cap_by_name)
+        with contextlib.suppress(InvalidInputError):  # caps on queries
+            tables.per_table(dict.fromkeys(ways, 1.0) | cap_by_name, "caps")
             return [*ways]
-    return [group for group in dict.fromkeys(workload.groups) if group not in held]
+    return [group for group in dict.fromkeys(workload.groups) if group not in cap_by_name]
 
 
-def _stated(
+def _capped_problem(
     workload: Workload,
     target_by_name: dict[Hashable, float],
-    held: dict[Hashable, float],
-    others: list[Hashable],
+    cap_by_name: dict[Hashable, float],
+    uncapped: list[Hashable],
     neighbours: NeighboursLike,
     geometry: str,
 ) -> tuple[FitnessForUse, npt.NDArray[np.bool_]]:
-    """Return the problem at a factor of 1, and which of its numbers are caps.
+    """Return the problem at a factor of 1, and a mask of the capped targets.
 
-    A cap on a table or group that a target names more closely would not hold: that is refused.
+    Raises `InvalidInputError` if a target on a query overrides a cap on its table or group.
     """
-    pairs = target_by_name | held, dict.fromkeys(target_by_name, 1.0) | dict.fromkeys(held, 2.0)
-    stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in pairs)
-    if isinstance(stated.targets, tuple):
+    # The second problem marks the targets that come from caps by 2.
+    marks_by_name = dict.fromkeys(target_by_name, 1.0) | dict.fromkeys(cap_by_name, 2.0)
+    pair = target_by_name | cap_by_name, marks_by_name
+    problem, marks = (FitnessForUse(workload, limits, None, neighbours, geometry=geometry) for limits in pair)
+    if isinstance(problem.targets, tuple):
         raise InvalidInputError(
             "workload must have targets by query or table: a product has them by factor, so cap one factor alone, at "
-            "the cost over that of the others"
+            "the cost divided by the cost of the others"
         )
-    if stated.targets.shape != marks.targets.shape:  # one of them is even within tables, the other is not
-        stated, marks = (FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in pairs)
-    meant = FitnessForUse(workload, dict.fromkeys(others, 1.0) | dict.fromkeys(held, 2.0), geometry=marks.geometry)
-    if not np.array_equal(meant.targets, marks.targets):
-        raise InvalidInputError("caps must hold for all that they name: targets name some of it more closely")
+    if problem.targets.shape != marks.targets.shape:  # only one of them is constant within tables
+        problem, marks = (FitnessForUse(workload, limits, None, neighbours, geometry="dense") for limits in pair)
+    intended_marks = dict.fromkeys(uncapped, 1.0) | dict.fromkeys(cap_by_name, 2.0)
+    intended = FitnessForUse(workload, intended_marks, geometry=marks.geometry)
+    if not np.array_equal(intended.targets, marks.targets):
+        raise InvalidInputError("caps must hold for all queries that they name: targets name some of these queries too")
     if np.all(marks.targets == 2.0):
-        raise InvalidInputError("targets must name something that caps leave, got caps on all that is asked")
-    return stated, marks.targets == 2.0
+        raise InvalidInputError("targets must name queries without caps, got caps on all queries")
+    return problem, marks.targets == 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
     """Newton's method on the factor."""
 
-    stated: FitnessForUse
+    problem: FitnessForUse
     caps: dict[str, float]
-    held: npt.NDArray[np.bool_]  # whether each target is a cap
+    is_capped: npt.NDArray[np.bool_]  # mask of the capped targets
     cost: float
     tol: float
     solve: Callable[..., Solution]
 
     def numbers(self, factor: float) -> Array:
-        """Return caps, and the others' targets times a factor."""
-        return np.where(self.held, self.stated.targets, factor * np.asarray(self.stated.targets))
+        """Return the caps, and the other targets times a factor."""
+        return np.where(self.is_capped, self.problem.targets, factor * np.asarray(self.problem.targets))
 
     def at(self, factor: float) -> Solution:
-        """Solve for caps and the others' targets times a factor."""
-        problem = copy.copy(self.stated)
+        """Solve the problem with the caps, and the other targets times a factor."""
+        problem = copy.copy(self.problem)
         object.__setattr__(problem, "targets", validate.positive(1, targets=self.numbers(factor)))
-        with without_warnings():  # both ends are judged, whatever a step reached
+        with without_warnings():  # both ends are certified separately
             solution: Solution = self.solve(problem, tol=self.tol / 20)
         return solution
 
     def root(self, answer: Solution, factor: float) -> float:
-        """Return the factor at which the line of an answer's weights reaches the allowed cost; 0 if there is none."""
-        weights = self.stated.geometry.weights(answer.dual)
-        near, far = (self.inverse(weights, scale) for scale in (factor, 2 * factor))
-        slope = (far - near) / factor
-        return factor + (1 / self.cost - near) / slope if slope > 0 else 0.0
+        """Return the factor for which an answer's dual weights prove exactly the budget; 0 if there is none."""
+        weights = self.problem.geometry.weights(answer.dual)
+        value, value_at_double = (self.inverse(weights, scale) for scale in (factor, 2 * factor))
+        slope = (value_at_double - value) / factor
+        return factor + (1 / self.cost - value) / slope if slope > 0 else 0.0
 
     def inverse(self, weights: Any, factor: float) -> float:
-        """Return one over the bound that weights prove, none of it lost to rounding."""
-        bound, rounding = self.stated.geometry.bound(*weights, self.numbers(factor))
+        """Return the inverse of the bound that weights prove, rounded up."""
+        bound, rounding = self.problem.geometry.bound(*weights, self.numbers(factor))
         return float(1 / (bound * (1 - rounding)))
 
     def run(self) -> Capped:
-        """Go up the lines until they move no more, then find noise just above."""
-        alone = self.at(FAR)
-        least = alone.certificate.interval[0]
-        if least > self.cost:
-            raise self.too_little(least)
+        """Raise the lower bound until it converges, then find a feasible factor slightly above."""
+        caps_cost = self.at(MAX_FACTOR).certificate.interval[0]
+        if caps_cost > self.cost:
+            raise self.too_tight(caps_cost)
         low, factor = 0.0, 1.0
-        for _ in range(STEPS):
-            nearest = self.root(self.at(factor), factor)
-            if nearest <= 0 and not low:
-                factor /= DOWN
+        for _ in range(MAX_STEPS):
+            root = self.root(self.at(factor), factor)
+            if root <= 0 and not low:
+                factor /= REDUCTION
                 continue
-            if nearest > FAR:
-                raise self.too_little(least)
-            moved, low = nearest - low, max(low, nearest)
-            if moved <= self.tol / 4 * low:
+            if root > MAX_FACTOR:
+                raise self.too_tight(caps_cost)
+            increase, low = root - low, max(low, root)
+            if increase <= self.tol / 4 * low:
                 break
             factor = low
-        low *= 1 - self.tol / 8  # so that rounding, and the last step's gap, leave it proven
-        for _ in range(STEPS):
-            below = self.at(low)
-            if below.certificate.interval[0] >= self.cost:
+        low *= 1 - self.tol / 8  # a margin for rounding, and for the gap of the solution at `low`
+        for _ in range(MAX_STEPS):
+            lower_solution = self.at(low)
+            if lower_solution.certificate.interval[0] >= self.cost:
                 break
             low *= 1 - self.tol
-        return self._from_above(low, below)
+        return self._with_upper_bound(low, lower_solution)
 
-    def too_little(self, least: float) -> TightLimitsError:
-        """Return the error for a cost that caps alone take, or that leaves next to nothing."""
-        looser = math.nextafter(least / self.cost, math.inf)
-        allowed = {name: looser * limit for name, limit in self.caps.items()}
-        shown = ", ".join(f"{name} {limit:.6g}" for name, limit in [*allowed.items()][:LISTED])
+    def too_tight(self, caps_cost: float) -> TightLimitsError:
+        """Return the error for caps whose cost alone exceeds or exhausts the budget."""
+        factor = math.nextafter(caps_cost / self.cost, math.inf)
+        allowed_caps = {name: factor * limit for name, limit in self.caps.items()}
+        text = ", ".join(f"{name} {limit:.6g}" for name, limit in [*allowed_caps.items()][:MAX_LISTED])
         return TightLimitsError(
-            f"rho must be more than {decimal_above(least / 2)}: the caps alone take that much, and a little more "
-            f"leaves the other targets beyond {FAR:.0e} times what they are; at rho = {self.cost / 2:.6g} the "
-            f"tightest caps of their kind are variances of a little more than {shown}",
-            least,
-            allowed,
+            f"rho must be more than {decimal_above(caps_cost / 2)}: the caps alone cost that much, and with slightly "
+            f"more the factor on the other targets exceeds {MAX_FACTOR:.0e}; at rho = {self.cost / 2:.6g}, in the same "
+            f"proportions, the tightest possible caps are variances of a little more than {text}",
+            caps_cost,
+            allowed_caps,
         )
 
-    def _from_above(self, low: float, below: Solution) -> Capped:
-        """Return the noise of a factor not far above the least: doubled steps, then halves of the last one."""
-        short, step, best = low, max(self.tol / 2, below.gap / 16), None
-        for _ in range(STEPS):
-            factor = short * (1 + step) if best is None else math.sqrt(short * best.high)
+    def _with_upper_bound(self, low: float, lower_solution: Solution) -> Capped:
+        """Return the interval and noise of a feasible factor: by doubled steps, then by bisection."""
+        infeasible, step, best = low, max(self.tol / 2, lower_solution.gap / 16), None
+        for _ in range(MAX_STEPS):
+            factor = infeasible * (1 + step) if best is None else math.sqrt(infeasible * best.high)
             answer = self.at(factor)
             if answer.certificate.feasible and answer.certificate.interval[1] <= self.cost:
-                limits = HardLimits((*self.caps,), self.held, self.cost, low, factor, below.dual)
-                best = Capped(low, factor, self.cost, retold(answer, metadata={"limits": limits}), below)
+                limits = HardLimits((*self.caps,), self.is_capped, self.cost, low, factor, lower_solution.dual)
+                best = Capped(low, factor, self.cost, retold(answer, metadata={"limits": limits}), lower_solution)
             else:
-                short, step = factor, 2 * step
-            if best is not None and best.high <= short * (1 + max(self.tol, best.gap / 8)):
+                infeasible, step = factor, 2 * step
+            if best is not None and best.high <= infeasible * (1 + max(self.tol, best.gap / 8)):
                 return best
         if best is None:
-            raise InvalidInputError("rho must leave room above the caps: no factor was found that it allows")
+            raise InvalidInputError("rho must exceed the cost of the caps: no feasible factor was found")
         return best

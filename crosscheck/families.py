@@ -1,7 +1,7 @@
-"""Families of problems on the command line: one record per family that a command poses or explains.
+"""Families of problems on the command line: one record for each family that a command poses or explains.
 
-A family without a record is solved, judged and reported like any other; no command poses it. Records name classes, so
-that nothing is loaded until a problem is solved: the help of a command shows every family.
+A family without a record is solved, judged and reported like others, but no command poses it. Records have names of
+classes, so that help does not import the problems.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of problems, as the command line and reports speak of it."""
+    """A family of problems, for the command line and reports."""
 
     name: str  # its name for ``--problem``
     problems: tuple[str, ...]  # the classes that belong to it
-    options: tuple[str, ...] = ()  # those of the command line that do not belong to all
-    help: str = ""  # its line in ``--help``; empty where the command line only explains it
-    explained: str = ""  # its line in ``explain --help``, where no other command poses it
-    steps: str = "decompositions"  # the unit that its fast solver counts
-    at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, to be spent otherwise
+    options: tuple[str, ...] = ()  # options of the command line for this family, but not for all families
+    help: str = ""  # its line in ``--help``; empty if the command line only explains it
+    explained: str = ""  # its line in ``explain --help``, if no other command poses it
+    steps: str = "decompositions"  # unit of its fast solver's iterations
+    at_a_cost: bool = False  # whether it is solved at a squared privacy cost of 1, and scaled to the budget
 
 
 _COVARIANCE = ("covariance", "strategy")
@@ -41,20 +41,20 @@ FAMILIES = (
         "fitness",
         ("FitnessForUse", "PrivacyFirst"),
         ("targets", "moe", "rho", "epsilon", "cap", "refine", *_COVARIANCE),
-        "a variance target for every query at the least privacy cost",
+        "minimum privacy cost for a variance target of every query",
     ),
     Family(
         "variance",
         ("TotalVariance",),
         ("weights", "rho", "epsilon", *_COVARIANCE),
-        "the least total variance",
+        "minimum total variance",
         at_a_cost=True,
     ),
     Family(
         "weighting",
         ("QueryWeighting",),
         ("design", "privacy", "rho", "epsilon", "query_weights"),
-        "the best weights of given design queries",
+        "optimal weights of given design queries",
         "factorisations",
         at_a_cost=True,
     ),
@@ -69,19 +69,19 @@ FAMILIES = (
         "common",
         ("CommonMechanism",),
         ("criterion",),
-        explained="what mechanisms have in common, files of which stand in place of a workload",
+        explained="the maximal common mechanism of files of mechanisms, instead of a workload",
     ),
     Family(
         "reuse",
         ("ReuseFitness",),
         ("targets", "moe", "after"),
-        "fitness with what is released already, in the file of --after",
+        "fitness together with an earlier release, in the file of --after",
     ),
     Family(
         "local",
         ("LocalStrategy",),
         ("epsilon", "criterion", "prior"),
-        explained="the best way to randomise each record",
+        explained="the optimal local randomiser of each record",
         steps="Newton steps",
     ),
     Family(
@@ -95,7 +95,7 @@ FAMILIES = (
         "estimate",
         ("NonnegativeEstimate",),
         ("answers", "total"),
-        explained="the possible data nearest to noisy answers",
+        explained="the non-negative data nearest to noisy answers",
         steps="updates of the factors",
     ),
 )
@@ -104,7 +104,7 @@ POSED = tuple(family for family in FAMILIES if family.help)  # the families that
 
 
 def family_of(problem: Problem) -> Family:
-    """Return the family that a problem belongs to; without a record, one of the name of its class.
+    """Return the family of a problem; without a record, a family with the name of its class.
 
     Raises `InputTypeError` for no problem of the library.
     """

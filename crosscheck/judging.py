@@ -1,4 +1,4 @@
-"""The judge for answers from elsewhere: how far an answer of any origin is from the optimum."""
+"""The judge of answers of any origin: their proven distance from the optimum."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from dualmech.validate import Array
 from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload
 
-ROUNDED = 1e-6
-"""Excess over a constraint, relative, that counts as rounding."""
+ROUNDING_TOL = 1e-6
+"""Relative excess over a constraint that counts as rounding."""
 
-ROUNDED_SINGLE = 1e-4  # the same of numbers in single precision, of which more than seven digits may cancel
+SINGLE_ROUNDING_TOL = 1e-4  # the same for single precision, where seven digits may cancel
 
-NEARLY = 0.01  # asymmetry, relative to the largest entry, up to which a matrix is meant to be symmetric
+SYMMETRY_TOL = 0.01  # relative asymmetry of a matrix that is meant to be symmetric
 
 
 def read_answer(problem: Problem, primal: object) -> Any:
-    """Return an answer in the problem's own terms.
+    """Return an answer as a point of the problem.
 
-    Raises what `problem.as_primal` raises, with a hint where the matrix looks like something else.
+    Raises the errors of `problem.as_primal`, with a hint if the shape of the matrix suggests another object.
     """
     matrix = _matrix(problem, primal)
     try:
@@ -51,12 +51,12 @@ def read_answer(problem: Problem, primal: object) -> Any:
 
 
 def is_rounding(primal: object, violation: float) -> bool:
-    """Whether storing an answer, or scaling it, can leave such an excess over a constraint."""
-    return FEASIBLE < violation <= (ROUNDED_SINGLE if _is_single(primal) else ROUNDED)
+    """Return whether an excess over a constraint is explained by rounding of the stored answer."""
+    return FEASIBLE < violation <= (SINGLE_ROUNDING_TOL if _is_single(primal) else ROUNDING_TOL)
 
 
 def _matrix(problem: Problem, primal: object) -> Array | None:
-    """Return a matrix that was given for a covariance on a dense geometry or a stream, None of anything else."""
+    """Return an answer that is a matrix, for a covariance on a dense geometry or a stream; else None."""
     if not isinstance(getattr(problem, "geometry", None), Dense | Stream):
         return None
     try:
@@ -67,26 +67,27 @@ def _matrix(problem: Problem, primal: object) -> Array | None:
 
 
 def by_shape(problem: AnyProblem, matrix: Array) -> str:
-    """Return a guess at what a refused matrix is, from its shape; nothing where there is no guess."""
+    """Return a hint about a refused matrix from its shape; empty without a hint."""
     rank, (queries, cells) = len(problem.basis), problem.workload.shape
-    wanted = f"what is judged is that of the noise on the {rank} rows of problem.basis"
+    requirement = f"the judge takes the covariance on the {rank} rows of problem.basis"
     if matrix.shape[0] == matrix.shape[1]:
         size = len(matrix)
-        if np.abs(matrix - matrix.T).max() <= NEARLY * np.abs(matrix).max():
-            whose = {queries: f"noise on the {queries} answers", cells: f"noise on the {cells} cells"}
-            known = size != rank and size in whose
-            return f"it looks like the covariance of the {whose[size]}; {wanted}" if known else ""
+        if np.abs(matrix - matrix.T).max() <= SYMMETRY_TOL * np.abs(matrix).max():
+            noises = {queries: f"noise on the {queries} answers", cells: f"noise on the {cells} cells"}
+            if size == rank or size not in noises:
+                return ""
+            return f"it looks like the covariance of the {noises[size]}; {requirement}"
         if not np.any(np.triu(matrix, 1)) or not np.any(np.tril(matrix, -1)):
-            return "it looks like a Cholesky factor: what is judged is its product with its transpose"
+            return "it looks like a Cholesky factor: the judge takes its product with its transpose"
     if matrix.shape[1] == cells:
-        return f"it looks like a strategy over {cells} cells: covariance_of_strategy makes a covariance of it"
+        return f"it looks like a strategy over {cells} cells: covariance_of_strategy returns its covariance"
     if matrix.shape[0] == cells:
         return f"it looks like the transpose of a strategy over {cells} cells: covariance_of_strategy takes strategies"
     return ""
 
 
 def _is_single(primal: object) -> bool:
-    """Whether all numbers are as single precision, or less, holds them."""
+    """Return whether all numbers are representable in single precision."""
     if isinstance(primal, np.ndarray) and primal.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return primal.dtype.itemsize < 8 or np.array_equal(primal, primal.astype(np.float32))
@@ -96,38 +97,34 @@ def _is_single(primal: object) -> bool:
 OfCovariance: TypeAlias = FitnessForUse | PrivacyFirst | TotalVariance | SoftmaxFitness | ReuseFitness
 """Problems whose answer is a covariance."""
 
-WITHIN = 1e-6  # gap at which an answer counts as proven unless told otherwise
+DEFAULT_TOL = 1e-6  # gap of a certified answer
 
-BOUND_TOLERANCE = 1e-9  # gap to which the judge's own bound is solved
+BOUND_TOL = 1e-9  # gap of the judge's own bound
 
-ROUGH, CLOSER = 1e-2, 1e-3
-"""Gap to which the bound of a stream is solved at first, and the share of the answer's own gap that is enough."""
+STREAM_TOL, STREAM_SHARE = 1e-2, 1e-3
+"""Gap of the first bound of a stream; the final gap is this share of the answer's gap, if that is smaller."""
 
-NONE: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-
-TIGHT = 1e-6
-"""A target, or a neighbour, counts as tight within this, relative; an outsider's answer need not be exact."""
+BINDING_TOL = 1e-6
+"""Relative tolerance for binding targets and neighbours: a user's answer need not be exact."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Judgement(Certificate):
-    """A certificate for an answer of any origin, and which targets are loose."""
+    """A certificate for an answer of any origin, with its loose targets and binding neighbours."""
 
-    # the answer, as it was judged, with the dual weights of the bound: `compare`, `prove` and plots take either
+    # the judged answer with the dual weights of the bound; `compare`, `prove` and plots accept it or the judgement
     answer: Solution
-    # queries, or tables, whose variance is more than 1e-6 below their target, relative; none where there are no
-    # targets
+    # queries or tables with a variance below their target, by more than 1e-6 of it; empty without targets
     loose: npt.NDArray[np.intp]
-    # neighbours whose cost is within 1e-6 of the largest, relative; of unions, orbits of cells
+    # neighbours with the maximum cost, up to 1e-6 of it; for unions, orbits of cells
     binding: npt.NDArray[np.intp]
-    # the same answer, scaled so that it just meets its constraints (a common mechanism: raised by as little as makes
-    # it one): how good its shape is
+    # of the answer scaled to meet its constraints (a common mechanism: with the minimum increase that makes it one)
     scaled: Certificate
-    # of a common mechanism, whether it is maximal, whatever its trace; None where it is no common mechanism
+    # for a common mechanism, whether it is maximal for any trace; else None
     maximality: Maximality | None = None
-    # the constraints that the answer exceeds most, in words: queries, tables or neighbours by their names
+    # the most exceeded constraints in words, with names of queries, tables or neighbours
     exceeded: tuple[str, ...] = ()
-    # further remarks, such as that it was judged scaled
+    # for example, that the answer was scaled before it was judged
     remarks: tuple[str, ...] = ()
 
     def _facts(self) -> dict[str, object]:
@@ -152,30 +149,30 @@ def judge(
     bound: Solution | None = None,
     callback: Callback | None = None,
 ) -> Judgement:
-    """Judge an answer of any origin to a problem, with a bound that the judge finds for itself.
+    """Judge an answer of any origin to a problem, with a bound that the judge computes.
 
-    A causal strategy of `dualmech.strategies` is judged on geometry `stream`, in time that grows as the number of
-    steps, whichever geometry the problem stands on, if it can stand there.
+    A causal strategy of `dualmech.strategies` is judged on geometry `stream`, if the problem supports it, in time
+    linear in the number of steps.
 
-    An answer that exceeds its constraints by rounding alone, for instance one stored in single precision, is judged
-    scaled to meet them, and `remarks` says so.
-    Raises `InvalidInputError` or `InputTypeError` for an object that the problem cannot take as an answer.
+    An answer that exceeds its constraints only by rounding, such as one stored in single precision, is scaled to meet
+    them before it is judged, and `remarks` says so.
+    Raises `InvalidInputError` or `InputTypeError` for an object that is no answer to the problem.
 
     Parameters
     ----------
     problem : any of the library's problems
-        What the answer is meant to solve.
+        The problem of the answer.
     primal : array, point or mechanism
-        The answer, as `problem.as_primal` takes it: on a dense geometry Σ (k, k), the covariance of noise on the
-        problem's basis; on others their points (`BlockPoint`, `SplitPoint`, a tuple of the factors'); or any mechanism
-        that answers the problem, causal ones among them. For `QueryWeighting` the weights u; for `CommonMechanism` also
-        a mechanism that answers the common queries; for local privacy the strategy Q, with whose best
-        reconstruction it is judged.
+        The answer, as for `problem.as_primal`: on a dense geometry the covariance Σ (k, k) on the problem's basis; on
+        other geometries their points (`BlockPoint`, `SplitPoint`, a tuple of the factors' points); or any mechanism
+        that answers the problem, also a causal one. For `QueryWeighting` the weights u; for `CommonMechanism` also a
+        mechanism that answers the common queries; for local privacy the strategy Q, which is judged with its optimal
+        reconstruction.
     tol : float, optional
-        Gap to which the bound is solved; the certified gap is valid whatever was reached. By default 1e-9, on geometry
-        `stream` no less than a thousandth of the answer's own gap.
+        Gap of the bound; the certified gap is valid for any bound. By default 1e-9, on geometry `stream` at least a
+        thousandth of the answer's own gap.
     bound : Solution, optional
-        A solution of the same problem: its dual weights are the bound, and nothing is solved.
+        A solution of the same problem, whose dual weights are used for the bound instead of solving.
     callback : callable, optional
         Receives a `Progress` after each step towards the bound.
 
@@ -195,21 +192,21 @@ def judge(
     0.333333
     """
     check_problem(problem, primal)
-    posed: Any = _posed(problem, primal)
-    point = read_answer(posed, primal)
-    dual = _dual(posed, point, tol, callback) if bound is None else _dual_of(problem, bound)
-    tolerance = WITHIN if tol is None else tol
+    judged_problem: Any = _on_judging_geometry(problem, primal)
+    point = read_answer(judged_problem, primal)
+    dual = _dual(judged_problem, point, tol, callback) if bound is None else _dual_of(problem, bound)
+    tolerance = DEFAULT_TOL if tol is None else tol
     with np.errstate(all="ignore"):
-        answer = judged_solution(posed, point, dual, tol=tolerance, otherwise=Status.GIVEN)
-        verdict, scaled = answer.certificate, posed.certify(posed.feasible(point), dual)
+        answer = judged_solution(judged_problem, point, dual, tol=tolerance, otherwise=Status.GIVEN)
+        verdict, scaled = answer.certificate, judged_problem.certify(judged_problem.feasible(point), dual)
     remarks = verdict.remarks
     if is_rounding(primal, verdict.violation) and scaled.feasible:
         remarks += (
             f"judged scaled to meet its constraints: as it was given it exceeds one by {verdict.violation:.1e}, "
             "which is rounding",
         )
-        point, verdict = posed.feasible(point), scaled
-        answer = judged_solution(posed, point, dual, tol=tolerance, otherwise=Status.GIVEN)
+        point, verdict = judged_problem.feasible(point), scaled
+        answer = judged_solution(judged_problem, point, dual, tol=tolerance, otherwise=Status.GIVEN)
     common = problem if isinstance(problem, CommonMechanism) and verdict.feasible else None
     return Judgement(
         verdict.objective,
@@ -219,21 +216,21 @@ def judge(
         verdict.resolution,
         verdict.offset,
         answer=answer,
-        loose=_indices(posed.loose, point),
-        binding=_indices(posed.binding, point),
+        loose=_indices(judged_problem.loose, point),
+        binding=_indices(judged_problem.binding, point),
         scaled=scaled,
         maximality=None if common is None else common.maximality(point),
-        exceeded=() if verdict.feasible else posed.exceeded(point),
+        exceeded=() if verdict.feasible else judged_problem.exceeded(point),
         remarks=remarks,
     )
 
 
 def meeting(verdict: Judgement) -> Judgement:
-    """Return the verdict on the same answer, scaled to meet its constraints exactly, with a remark; bound and all."""
-    posed, scaled = verdict.answer.problem, verdict.scaled.objective
+    """Return the verdict on the same answer, scaled to meet its constraints exactly, with a remark."""
+    problem, scaled = verdict.answer.problem, verdict.scaled.objective
     if np.isclose(scaled, verdict.objective, rtol=FEASIBLE, atol=0.0) or not verdict.scaled.feasible:
         return verdict
-    outcome = judge(posed, posed.feasible(verdict.answer.primal), bound=verdict.answer)
+    outcome = judge(problem, problem.feasible(verdict.answer.primal), bound=verdict.answer)
     return replace(outcome, remarks=("scaled to meet the targets exactly", *outcome.remarks))
 
 
@@ -243,31 +240,30 @@ def judged(
     primal: object,
     dual: object = None,
     *,
-    tol: float = WITHIN,
+    tol: float = DEFAULT_TOL,
     solver: str = "mine",
     seconds: float = 0.0,
 ) -> Solution[Dual, Made]:
-    """Return an answer from elsewhere as a `Solution`, whose certificate the problem makes here and now.
+    """Return a user's answer as a `Solution`, with a certificate that the problem computes here.
 
-    It is taken as it is: nothing is scaled, and dual weights are judged too. Its status is CERTIFIED where that proves
-    it within `tol` of the optimum, else GIVEN; ``certificate.remarks`` say why dual weights prove nothing.
-    Raises `InvalidInputError` or `InputTypeError` for objects that the problem cannot take as a point, or as dual
-    weights.
+    The answer is not scaled, and its dual weights are judged too. Its status is CERTIFIED if the certificate proves it
+    within `tol` of the optimum, else GIVEN. ``certificate.remarks`` explain why dual weights prove no bound.
+    Raises `InvalidInputError` or `InputTypeError` for objects that are no point, or no dual weights, of the problem.
 
     Parameters
     ----------
     problem : any of the library's problems
-        What the answer is meant to solve.
+        The problem of the answer.
     primal : array, point or mechanism
-        The answer, as `judge` takes it.
+        The answer, as for `judge`.
     dual : dual weights, or a tuple of their arrays, optional
-        For fitness for use ``(λ, μ)``; without them the fast layer finds the bound.
+        For fitness for use ``(λ, μ)``; by default the fast layer computes the bound.
     tol : float, default 1e-6
         The gap to prove, relative to the lower bound.
     solver : str, default "mine"
-        The origin that the solution names.
+        The name of the solver in the solution.
     seconds : float, default 0
-        Seconds that finding it took.
+        The solver's running time in seconds.
 
     Examples
     --------
@@ -281,38 +277,36 @@ def judged(
     'GIVEN'
     """
     check_problem(problem, primal)
-    within, took = validate.positive_number(tol=tol), validate.nonnegative_number(seconds=seconds)
-    solver_name, point = validate.text(solver=solver), read_answer(problem, primal)
-    weights = _dual(problem, point, within, None) if dual is None else problem.as_dual(dual)
+    tol, seconds = validate.positive_number(tol=tol), validate.nonnegative_number(seconds=seconds)
+    solver, point = validate.text(solver=solver), read_answer(problem, primal)
+    weights = _dual(problem, point, tol, None) if dual is None else problem.as_dual(dual)
     with np.errstate(all="ignore"):
-        return judged_solution(
-            problem, point, weights, tol=within, otherwise=Status.GIVEN, seconds=took, solver=solver_name
-        )
+        return judged_solution(problem, point, weights, tol=tol, otherwise=Status.GIVEN, seconds=seconds, solver=solver)
 
 
-def _posed(problem: AnyProblem, primal: Any) -> Any:
-    """Return the problem on the geometry that an answer is judged on in less time, else on a matrix, if it can be."""
-    wanted = getattr(primal, "judged_on", None)
-    for name in () if wanted is None or not hasattr(problem, "on_geometry") else (wanted, "dense"):
+def _on_judging_geometry(problem: AnyProblem, primal: Any) -> Any:
+    """Return the problem on the fastest geometry for the answer, else on a matrix; unchanged if neither supports it."""
+    geometry = getattr(primal, "judged_on", None)
+    for name in () if geometry is None or not hasattr(problem, "on_geometry") else (geometry, "dense"):
         with contextlib.suppress(InvalidInputError):
-            posed = problem.on_geometry(name)
-            posed.as_primal(primal)
-            return posed
+            candidate = problem.on_geometry(name)
+            candidate.as_primal(primal)
+            return candidate
     return problem
 
 
 def _dual(problem: AnyProblem, answer: Any, tol: float | None, callback: Callback | None) -> Any:
-    """Return dual weights that prove a bound; for streams no closer than the answer's own gap requires."""
+    """Return dual weights that prove a bound; for streams, only as accurate as the answer's gap requires."""
     streams = tol is None and getattr(getattr(problem, "geometry", None), "name", None) == Stream.name
-    tolerance: float = ROUGH if streams else BOUND_TOLERANCE if tol is None else tol
+    tolerance: float = STREAM_TOL if streams else BOUND_TOL if tol is None else tol
     with without_warnings():
-        solved = fast.solve(problem, tol=tolerance, callback=callback)
+        solution = fast.solve(problem, tol=tolerance, callback=callback)
         if streams:
-            gap = problem.certify(problem.feasible(answer), solved.dual).gap
-            tolerance = max(BOUND_TOLERANCE, CLOSER * gap)
-            if tolerance < ROUGH:
-                solved = fast.solve(problem, tol=tolerance, start=solved, callback=callback)
-    return solved.dual
+            gap = problem.certify(problem.feasible(answer), solution.dual).gap
+            tolerance = max(BOUND_TOL, STREAM_SHARE * gap)
+            if tolerance < STREAM_TOL:
+                solution = fast.solve(problem, tol=tolerance, start=solution, callback=callback)
+    return solution.dual
 
 
 def _dual_of(problem: Problem, bound: Any) -> object:
@@ -323,13 +317,13 @@ def _dual_of(problem: Problem, bound: Any) -> object:
 
 
 def check_problem(problem: Problem, primal: object) -> None:
-    """Refuse an object that is no problem, and an answer with a certificate of its own."""
-    takes = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
+    """Refuse an object that is no problem, and an answer that has a certificate."""
+    usage = "judge takes a problem and an answer to it: judge(dualmech.FitnessForUse(workload, targets), covariance)"
     if not isinstance(problem, Problem):
-        raise InputTypeError(f"problem must be one of the library's problems, got {describe_kind(problem)}; {takes}")
+        raise InputTypeError(f"problem must be one of the library's problems, got {describe_kind(problem)}; {usage}")
     if hasattr(primal, "certificate") or hasattr(primal, "certify") or isinstance(primal, Workload):
-        hint = "; of a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
-        raise InputTypeError(f"primal must be a point or a mechanism, got {describe_kind(primal)}{hint}; {takes}")
+        hint = "; for a Solution give its primal or its mechanism" if hasattr(primal, "primal") else ""
+        raise InputTypeError(f"primal must be a point or a mechanism, got {describe_kind(primal)}{hint}; {usage}")
 
 
 def describe_kind(value: object) -> str:
@@ -339,11 +333,11 @@ def describe_kind(value: object) -> str:
 
 
 def _indices(find: Callable[[Any, float], npt.NDArray[np.intp]], answer: object) -> npt.NDArray[np.intp]:
-    """Return the queries or neighbours that are found; none where they are too many to list."""
+    """Return indices of queries or neighbours; empty if there are too many to list."""
     try:
-        return find(answer, TIGHT)
+        return find(answer, BINDING_TOL)
     except InvalidInputError:
-        return NONE
+        return np.zeros(0, dtype=np.intp)
 
 
 def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Array:
@@ -356,16 +350,16 @@ def covariance_of_strategy(problem: OfCovariance, strategy: npt.ArrayLike) -> Ar
     queries = to_dense(validate.matrix(strategy=strategy))
     cells = problem.workload.shape[1]
     if queries.shape[1] != cells:
-        turned = f"; its transpose has {cells}" if queries.shape[0] == cells else ""
-        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{turned}")
+        hint = f"; its transpose has {cells}" if queries.shape[0] == cells else ""
+        raise InvalidInputError(f"strategy must have {cells} columns, one per cell, got {queries.shape[1]}{hint}")
     with np.errstate(all="ignore"):
-        answered = problem.basis @ np.linalg.pinv(queries)
-        missed = np.linalg.norm(problem.basis - answered @ queries, axis=1)
-        covariance = np.asarray(answered @ answered.T)
-    if not np.all(missed <= 1e-8 * np.linalg.norm(problem.basis, axis=1)):
+        reconstruction = problem.basis @ np.linalg.pinv(queries)
+        distances = np.linalg.norm(problem.basis - reconstruction @ queries, axis=1)
+        covariance = np.asarray(reconstruction @ reconstruction.T)
+    if not np.all(distances <= 1e-8 * np.linalg.norm(problem.basis, axis=1)):
         raise InvalidInputError("strategy cannot answer the workload: its rows do not span the workload's")
     if not np.all(np.isfinite(covariance)):
-        raise InvalidInputError("strategy must have entries whose inverses have squares that a double can hold")
+        raise InvalidInputError("strategy must have entries whose inverse squares are finite doubles")
     return covariance
 
 

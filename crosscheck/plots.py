@@ -1,8 +1,7 @@
-"""Pictures of a user's problem: noise, prices, costs and curves, on axes that can be reused.
+"""Plots of a user's problem: noise, prices, costs and curves.
 
-Every function takes an answer, or mechanisms, and draws on `axes`, by default new ones, which it returns; matplotlib
-(of the extra ``plots``) is loaded when something is drawn. One scale a plot, a title that says what is drawn, units in
-the names of the axes, colours that all readers can tell apart.
+Every function draws an answer or mechanisms on `axes`, by default new ones, and returns the axes. It imports matplotlib
+(of the extra ``plots``). Titles name the quantity, axis labels have units, and colours suit colour-blind readers.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.numbers import ByFactor
 
 Axes: TypeAlias = Any
-"""Axes of matplotlib, which is loaded only where something is drawn."""
+"""Axes of matplotlib, which is imported only by functions that draw."""
 
 RHOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Where the curve is evaluated by default."""
+"""Default values of ρ for the curve."""
 
-LISTED = 20  # most tables that have a column of their own; of more, those of as many ways share one
+MAX_COLUMNS = 20  # of a curve, one for each table; for more tables, one for each number of ways
 
 
 def curve(
@@ -46,28 +45,27 @@ def curve(
     delta: float | None = None,
     z: float | None = None,
 ) -> list[dict[str, float]]:
-    """Return the privacy-accuracy curve: for every privacy the margins of error that it buys, a row each.
+    """Return the privacy-accuracy curve: one row with margins of error for each privacy level.
 
-    All variances times t cost ``1/t`` of the privacy, for every Gaussian mechanism, and an optimal one stays optimal,
-    with the same gap. For a plan, which keeps its ρ, ε is the one that ρ implies, as its release will say; for other
-    noise it is the ε of continuous Gaussian noise, exactly. A row has ``rho``, ``epsilon`` at ``delta``, the factor t
-    on the ``variances``, and the largest ``margin of`` the queries of each table or group; ``pandas.DataFrame(rows)``
-    is a frame of them.
-    Raises `InvalidInputError` or `InputTypeError` for no answer or problem, both ρ and ε, a mechanism alone without a
-    workload, a privacy that is not positive.
+    Multiplying all variances of a Gaussian mechanism by t divides its privacy cost by t, and an optimal mechanism stays
+    optimal, with the same gap. For a plan with a ρ, ε is implied by ρ, as in its release; for other noise it is the
+    exact ε of continuous Gaussian noise. A row has ``rho``, ``epsilon`` at ``delta``, the factor t on the
+    ``variances``, and the largest ``margin of`` the queries of each table or group, for ``pandas.DataFrame(rows)``.
+    Raises `InvalidInputError` or `InputTypeError` for no answer or problem, both ρ and ε, a mechanism without a
+    workload, and a privacy level that is not positive.
 
     Parameters
     ----------
     answer : Solution, mechanism or problem
-        The answer whose curve is returned; a problem is solved here, to a gap of 1e-6.
+        The answer; a problem is solved to a gap of 1e-6.
     workload : Workload, optional
-        The queries; by default those of the problem.
+        The queries; by default the problem's workload.
     rhos, epsilons : array, optional
         The values of ρ (zCDP), or of ε at `delta`; by default ρ from 0.01 to 10.
     delta : float, optional
-        δ of every ε; by default the plan's own, else 1e-9.
+        δ of every ε; by default the plan's, else 1e-9.
     z : float, optional
-        Margins of error in standard deviations; by default the plan's own, else 1.645, of 90 % confidence.
+        Margins of error in standard deviations; by default the plan's, else 1.645, of 90 % confidence.
 
     Examples
     --------
@@ -80,42 +78,42 @@ def curve(
     """
     if rhos is not None and epsilons is not None:
         raise InvalidInputError("give either rhos or epsilons, not both")
-    chance = validate.probability(delta=_delta(answer) if delta is None else delta)
+    delta = validate.probability(delta=_delta(answer) if delta is None else delta)
     width = validate.positive_number(z=_quantile(answer) if z is None else z)
-    implied = plan_rho(answer) is not None
+    is_implied = plan_rho(answer) is not None
     if epsilons is not None:
-        wanted = validate.positive(1, epsilons=epsilons).tolist()
+        levels = validate.positive(1, epsilons=epsilons).tolist()
         costs = [
-            2 * accounting.zcdp_rho(epsilon, chance) if implied else accounting.privacy_cost(epsilon, chance) ** 2
-            for epsilon in wanted
+            2 * accounting.zcdp_rho(epsilon, delta) if is_implied else accounting.privacy_cost(epsilon, delta) ** 2
+            for epsilon in levels
         ]
     else:
-        wanted = validate.positive(1, rhos=RHOS if rhos is None else rhos).tolist()
-        costs = [accounting.squared_cost_from_rho(rho) for rho in wanted]
+        levels = validate.positive(1, rhos=RHOS if rhos is None else rhos).tolist()
+        costs = [accounting.squared_cost_from_rho(rho) for rho in levels]
     source: Any = answer
-    solved = fast.solve(source) if isinstance(answer, Problem) else answer
-    mechanism = mechanism_of_answer(solved)
-    largest = _largest(mechanism, asked_of(solved, workload))
+    solution = fast.solve(source) if isinstance(answer, Problem) else answer
+    mechanism = mechanism_of_answer(solution)
+    largest = _largest(mechanism, workload_of(solution, workload))
     unit_cost, rows = positive_cost(mechanism), []
-    for epsilon, cost in zip(wanted, costs, strict=True):
+    for level, cost in zip(levels, costs, strict=True):
         factor = unit_cost / cost
-        private = {"rho": epsilon, "epsilon": epsilon_at(cost, chance, implied)}
+        privacy = {"rho": level, "epsilon": epsilon_at(cost, delta, is_implied)}
         if epsilons is not None:
-            private = {"rho": cost / 2, "epsilon": epsilon}
+            privacy = {"rho": cost / 2, "epsilon": level}
         margins = {f"margin of {name}": width * math.sqrt(factor * variance) for name, variance in largest.items()}
-        rows.append({**private, "delta": chance, "variances": factor, **margins})
+        rows.append({**privacy, "delta": delta, "variances": factor, **margins})
     return rows
 
 
-def epsilon_at(squared_cost: float, delta: float, implied: bool) -> float:
-    """Return the ε at δ that ρ implies, for the discrete noise of a release, or the least one of continuous noise."""
-    if implied:
+def epsilon_at(squared_cost: float, delta: float, is_implied: bool) -> float:
+    """Return the ε at δ: implied by ρ, for the discrete noise of a release, or exact, for continuous noise."""
+    if is_implied:
         return accounting.zcdp_epsilon(squared_cost / 2, delta)
     return accounting.epsilon(accounting.mu_from_squared_cost(squared_cost), delta)
 
 
 def plan_rho(answer: object) -> Fraction | None:
-    """Return the ρ of a plan; None where there is no plan: for an answer that keeps no ρ, or a mechanism."""
+    """Return the ρ of a plan; None for an answer without ρ, or a mechanism."""
     if (planned := _release_plan(answer)) is not None:
         return cast(Fraction, planned.rho)
     rho = _metadata(answer).get("rho")
@@ -123,9 +121,9 @@ def plan_rho(answer: object) -> Fraction | None:
 
 
 def _metadata(answer: object) -> Mapping[str, Any]:
-    """Return the terms of the request that an answer keeps, by name; a mechanism keeps none of them."""
-    held = getattr(answer, "answer", answer)  # a judgement's, or a plan's
-    return held.metadata if isinstance(held, Solution) else {}
+    """Return the terms of an answer by name; a mechanism has none."""
+    solution = getattr(answer, "answer", answer)  # of a judgement or a plan
+    return solution.metadata if isinstance(solution, Solution) else {}
 
 
 def _quantile(answer: object) -> float:
@@ -137,39 +135,39 @@ def _delta(answer: object) -> float:
 
 
 def _release_plan(answer: object) -> Any:
-    """Return the plan of a release, or its publication; None for anything else."""
+    """Return the answer if it is the plan of a release or a publication, else None."""
     return answer if hasattr(getattr(answer, "drawn", None), "by_table") else None
 
 
 def mechanism_of_answer(answer: object) -> GaussianPrivacy:
-    planned, held = _release_plan(answer), getattr(answer, "answer", answer)  # a judgement's
-    made: Any = held.mechanism if isinstance(held, Solution) else held
-    made = made if planned is None else planned.drawn.mechanism
-    if not hasattr(made, "squared_privacy_cost"):
+    planned, solution = _release_plan(answer), getattr(answer, "answer", answer)  # of a judgement
+    mechanism: Any = solution.mechanism if isinstance(solution, Solution) else solution
+    mechanism = mechanism if planned is None else planned.drawn.mechanism
+    if not hasattr(mechanism, "squared_privacy_cost"):
         raise InputTypeError(f"answer must be a Solution or a mechanism, got {type(answer).__name__}")
-    return made
+    return mechanism
 
 
 def positive_cost(mechanism: GaussianPrivacy) -> float:
-    """Return the squared privacy cost of a mechanism; refuse one that is zero, or infinite."""
+    """Return the squared privacy cost of a mechanism; refuse a cost that is 0 or infinite."""
     cost = float(mechanism.squared_privacy_cost)
     if not 0 < cost < math.inf:
         raise InvalidInputError(f"answer must have a positive, finite privacy cost, got {cost:g}")
     return cost
 
 
-def asked_of(answer: object, workload: Workload | None) -> Workload:
-    """Return the workload that is given, or that of a solution's problem."""
+def workload_of(answer: object, workload: Workload | None) -> Workload:
+    """Return the given workload, by default of a plan or of a solution's problem."""
     if workload is None:
         problem = getattr(getattr(answer, "answer", answer), "problem", None)
         workload = getattr(_release_plan(answer) or problem, "workload", None)
     if workload is None:
-        raise InvalidInputError("workload must be given: a mechanism by itself says not what is asked")
+        raise InvalidInputError("workload must be given: a mechanism has no workload")
     return check_workload(workload)
 
 
 def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]:
-    """Return the largest variance of the queries of each table, or of each group where there are no tables."""
+    """Return the largest variance of the queries of each table, or of each group if there are no tables."""
     variances = mechanism.as_targets(workload)
     if isinstance(variances, ByFactor):
         return {"all": math.prod(float(np.max(number)) for number in variances.numbers)}
@@ -178,7 +176,7 @@ def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]
         names = [*workload.groups]
     else:
         names = [*tables.table_names]
-        if len(names) > LISTED:
+        if len(names) > MAX_COLUMNS:
             axes = [table.axes for table in tables.tables] if hasattr(tables, "tables") else tables.axes
             names = [f"{len(group)}-way" for group in axes]
         if len(variances) != len(names):
@@ -191,12 +189,12 @@ def _largest(mechanism: GaussianPrivacy, workload: Workload) -> dict[str, float]
 
 __all__ = ["curve"]
 
-LARGEST_MATRIX = 512  # most queries of a covariance that is drawn
-EXACT = 1e-6  # deviation, relative to the largest, below which an answer counts as exact in a picture
-NAMED = 24  # most queries that are named along an axis
-SLANTED = 8  # most that are written at a slant, and not upright
-LONGEST = 24  # most letters of such a name
-ROOM = 1.15  # end of an axis that begins at 0, over the largest value
+MAX_MATRIX_SIZE = 512  # queries of a plotted covariance
+EXACT_TOL = 1e-6  # standard deviations up to this, relative to the largest, are plotted as 0
+MAX_TICK_LABELS = 24  # names of queries on an axis
+MAX_SLANTED_LABELS = 8  # more labels are vertical
+MAX_LABEL_LENGTH = 24
+AXIS_FACTOR = 1.15  # upper end of an axis that starts at 0, relative to the largest value
 DIVERGING, SEQUENTIAL = "PuOr", "viridis"
 
 
@@ -206,19 +204,19 @@ def covariance(
     """Draw the covariance of the noise on the answers to a workload, W Σ W', or with `correlation` their correlation.
 
     Answers that no neighbour changes have no noise.
-    Raises `InvalidInputError` or `InputTypeError` for an answer without a covariance, more queries than can be seen, a
-    workload that is not answered.
+    Raises `InvalidInputError` or `InputTypeError` for an answer without a covariance, more than 512 queries, and a
+    workload that the mechanism does not answer.
 
     Parameters
     ----------
     answer : Solution or mechanism
-        The answer whose noise is drawn.
+        The answer, whose noise is plotted.
     workload : Workload, optional
         The queries, by default the problem's.
     axes : matplotlib Axes, optional
-        Where to draw.
+        The axes, by default new ones.
     correlation : bool
-        Whether each entry is divided by both deviations.
+        Whether to divide each entry by both standard deviations.
 
     Examples
     --------
@@ -227,36 +225,36 @@ def covariance(
     >>> dm.plots.covariance(answer, correlation=True).get_title()
     'correlation of the noise on the answers'
     """
-    queries, is_correlation = asked_of(answer, workload), validate.boolean(correlation=correlation)
-    if queries.shape[0] > LARGEST_MATRIX:
+    queries, is_correlation = workload_of(answer, workload), validate.boolean(correlation=correlation)
+    if queries.shape[0] > MAX_MATRIX_SIZE:
         raise InvalidInputError(
-            f"workload must have at most {LARGEST_MATRIX} queries to be drawn, got {queries.shape[0]}"
+            f"workload must have at most {MAX_MATRIX_SIZE} queries to be drawn, got {queries.shape[0]}"
         )
     mechanism = mechanism_of_answer(answer)
-    written = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
-    matrix = written.covariance(queries)
+    dense = mechanism if hasattr(mechanism, "covariance") else mechanism.dense()
+    matrix = dense.covariance(queries)
     exact = _unmoved(mechanism, queries, len(matrix))
     matrix[exact], matrix[:, exact] = 0.0, 0.0
     if is_correlation:
         scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
-        scale[scale <= EXACT * scale.max()] = 0.0
-        both = np.outer(scale, scale)
-        matrix = np.divide(matrix, both, out=np.zeros_like(matrix), where=both > 0)
-    drawn = _axes(axes)
+        scale[scale <= EXACT_TOL * scale.max()] = 0.0
+        products = np.outer(scale, scale)
+        matrix = np.divide(matrix, products, out=np.zeros_like(matrix), where=products > 0)
+    axes = _axes(axes)
     limit = 1.0 if is_correlation else float(np.abs(matrix).max()) or 1.0
-    image = drawn.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
-    drawn.figure.colorbar(image, ax=drawn, label="correlation" if is_correlation else "squared counts")
-    drawn.set(xlabel="query", ylabel="query")
-    _name_queries(drawn, queries, both=True)
-    _title(drawn, f"{'correlation' if is_correlation else 'covariance'} of the noise on the answers")
-    return drawn
+    image = axes.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit)
+    axes.figure.colorbar(image, ax=axes, label="correlation" if is_correlation else "squared counts")
+    axes.set(xlabel="query", ylabel="query")
+    _label_queries(axes, queries, on_y=True)
+    _title(axes, f"{'correlation' if is_correlation else 'covariance'} of the noise on the answers")
+    return axes
 
 
 def variances(answer: object, axes: Axes = None) -> Axes:
-    """Draw every query's variance against its target, or the largest of each table, each coloured by its price.
+    """Draw the variance and the target of every query, or the largest variance of each table, coloured by price.
 
-    For a plan, margins of error are drawn in place of variances.
-    Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets, one per query.
+    For a plan, margins of error are plotted instead of variances.
+    Raises `InvalidInputError` or `InputTypeError` for an answer whose problem has no targets by query or table.
 
     Examples
     --------
@@ -271,29 +269,29 @@ def variances(answer: object, axes: Axes = None) -> Axes:
         raise InvalidInputError(f"answer must be to a problem with targets, got {type(solution.problem).__name__}")
     workload = solution.problem.workload
     exact = _unmoved(solution.mechanism, workload, len(targets))
-    reached, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
+    values, prices = np.where(exact, 0.0, solution.variances), np.asarray(solution.prices)
     word, label = "variance", "variance, squared counts"
     if "quantile" in solution.metadata:
         z = _quantile(solution)
-        targets, reached = (accounting.margin_from_variance(values, z) for values in (targets, reached))
+        targets, values = (accounting.margin_from_variance(variance, z) for variance in (targets, values))
         word, label = "margin", f"margin of error, level {accounting.level_of(z):.4g}"
-    drawn, places = _axes(axes), np.arange(len(targets))
-    drawn.plot(places[~exact], targets[~exact], "_", color=COLOURS[0], ms=9, label="target")
-    image = drawn.scatter(places, reached, c=prices, cmap=SEQUENTIAL, vmin=0, s=18, label=word, zorder=3)
-    drawn.figure.colorbar(image, ax=drawn, label="price: share of the whole cost")
-    drawn.set(xlabel="query", ylabel=label)
+    axes, places = _axes(axes), np.arange(len(targets))
+    axes.plot(places[~exact], targets[~exact], "_", color=COLOURS[0], ms=9, label="target")
+    image = axes.scatter(places, values, c=prices, cmap=SEQUENTIAL, vmin=0, s=18, label=word, zorder=3)
+    axes.figure.colorbar(image, ax=axes, label="price: share of the whole cost")
+    axes.set(xlabel="query", ylabel=label)
     if np.ptp(np.log(targets)) > np.log(20):
-        drawn.set_yscale("log")
+        axes.set_yscale("log")
     else:
-        drawn.set_ylim(0, ROOM * max(targets.max(), reached.max()))
-    by_table = _name_queries(drawn, workload, len(targets))
-    _title(drawn, f"{f'largest {word} of each table' if by_table else f'{word} of each query'}, and its target")
-    _legend(drawn)
-    return drawn
+        axes.set_ylim(0, AXIS_FACTOR * max(targets.max(), values.max()))
+    by_table = _label_queries(axes, workload, len(targets))
+    _title(axes, f"{f'largest {word} of each table' if by_table else f'{word} of each query'}, and its target")
+    _legend(axes)
+    return axes
 
 
 def profile(answer: object, axes: Axes = None) -> Axes:
-    """Draw the squared privacy cost of every neighbour, or kind of them, from the dearest to the cheapest.
+    """Draw the squared privacy cost of every pair of neighbours, or orbit of pairs, in decreasing order.
 
     Raises `InputTypeError` for an object that is no solution or mechanism of Gaussian noise.
 
@@ -305,25 +303,24 @@ def profile(answer: object, axes: Axes = None) -> Axes:
     """
     mechanism = mechanism_of_answer(answer)
     costs = np.sort(np.asarray(mechanism.profile))[::-1]
-    drawn, few = _axes(axes), len(costs) <= NAMED
-    drawn.step(np.arange(1, len(costs) + 1), costs, "o-" if few else "-", ms=4, where="mid", color=COLOURS[1])
+    axes, has_markers = _axes(axes), len(costs) <= MAX_TICK_LABELS
+    axes.step(np.arange(1, len(costs) + 1), costs, "o-" if has_markers else "-", ms=4, where="mid", color=COLOURS[1])
     kinds = "kinds of neighbours" if isinstance(mechanism, BlockMechanism) else "neighbours"
-    drawn.set(xlabel=f"{kinds}, dearest first", ylabel="squared privacy cost, twice rho")
-    drawn.set(xlim=(0.5, len(costs) + 0.5), ylim=(0, ROOM * costs.max(initial=0.0) or 1.0))
-    if few:
-        drawn.set_xticks(range(1, len(costs) + 1))
-    _title(drawn, f"privacy cost of all {kinds}")
-    return drawn
+    axes.set(xlabel=f"{kinds}, dearest first", ylabel="squared privacy cost, twice rho")
+    axes.set(xlim=(0.5, len(costs) + 0.5), ylim=(0, AXIS_FACTOR * costs.max(initial=0.0) or 1.0))
+    if has_markers:
+        axes.set_xticks(range(1, len(costs) + 1))
+    _title(axes, f"privacy cost of all {kinds}")
+    return axes
 
 
 def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> Axes:
     """Draw the privacy-accuracy curve: ε at δ when all standard deviations change by one factor.
 
-    A factor t divides the squared privacy cost by ``t²``, for every Gaussian mechanism; optimal answers stay optimal.
-    For a plan, which keeps its ρ, ε is the one that ρ implies, as its release will say; for other noise it is the ε of
-    continuous Gaussian noise, exactly. δ is by default the plan's own, else 1e-9. `dualmech.crosscheck.curve` has the
-    numbers.
-    Raises `InvalidInputError` or `InputTypeError` for an object that is no solution or mechanism, δ outside (0, 1).
+    A factor t divides the squared privacy cost of a Gaussian mechanism by ``t²``; optimal answers stay optimal. For a
+    plan with a ρ, ε is implied by ρ, as in its release; for other noise it is the exact ε of continuous Gaussian noise.
+    δ is by default the plan's, else 1e-9. `dualmech.crosscheck.curve` returns the numbers.
+    Raises `InvalidInputError` or `InputTypeError` for an object that is no solution or mechanism, and δ outside (0, 1).
 
     Examples
     --------
@@ -332,33 +329,32 @@ def tradeoff(answer: object, delta: float | None = None, axes: Axes = None) -> A
     >>> dm.plots.tradeoff(answer).get_ylabel()
     'epsilon at delta = 1e-09'
     """
-    rho, chance = plan_rho(answer), validate.probability(delta=_delta(answer) if delta is None else delta)
+    rho, delta = plan_rho(answer), validate.probability(delta=_delta(answer) if delta is None else delta)
     cost = positive_cost(mechanism_of_answer(answer)) if rho is None else 2 * rounded_up(rho)
     factors = np.geomspace(0.1, 10, 61)
-    epsilons = [epsilon_at(cost / factor**2, chance, rho is not None) for factor in factors]
-    drawn, here = _axes(axes), epsilon_at(cost, chance, rho is not None)
-    drawn.plot(factors, epsilons, color=COLOURS[1])
-    drawn.plot([1], [here], "o", color=COLOURS[2], label=f"as it is: epsilon = {decimal_above(here)}")
-    drawn.set_xscale("log")
-    drawn.set_yscale("log")
-    drawn.xaxis.set_major_formatter("{x:g}")
-    drawn.yaxis.set_major_formatter("{x:g}")
-    drawn.set(xlabel="factor on the standard deviations of all answers", ylabel=f"epsilon at delta = {chance}")
+    epsilons = [epsilon_at(cost / factor**2, delta, rho is not None) for factor in factors]
+    axes, epsilon = _axes(axes), epsilon_at(cost, delta, rho is not None)
+    axes.plot(factors, epsilons, color=COLOURS[1])
+    axes.plot([1], [epsilon], "o", color=COLOURS[2], label=f"this noise: epsilon = {decimal_above(epsilon)}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="factor on the standard deviations of all answers", ylabel=f"epsilon at delta = {delta}")
     _title(
-        drawn,
-        "a release's discrete noise: what rho implies" if rho is not None else "continuous Gaussian noise, exactly",
+        axes, "discrete noise of a release: epsilon implied by rho" if rho is not None else "continuous Gaussian noise"
     )
-    _legend(drawn)
-    return drawn
+    _legend(axes)
+    return axes
 
 
 def ellipses(
     mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, queries: Sequence[int] = (0, 1), axes: Axes = None
 ) -> Axes:
-    """Draw where the noise on two queries lies with probability 95 %, an ellipse for each mechanism.
+    """Draw the ellipse that contains the noise on two queries with probability 95 %, for each mechanism.
 
-    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, other than two queries, a workload that
-    one of them does not answer.
+    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, other than two queries, and a workload
+    that some mechanism does not answer.
 
     Examples
     --------
@@ -376,61 +372,61 @@ def ellipses(
     pair = workload.select(index)
     angles = np.linspace(0, 2 * np.pi, 181)
     circle = np.sqrt(-2 * np.log(0.05)) * np.array([np.cos(angles), np.sin(angles)])
-    drawn = _axes(axes)
+    axes = _axes(axes)
     for name, mechanism, colour in _coloured(mechanisms):
         values, vectors = np.linalg.eigh(mechanism_of_answer(mechanism).dense().covariance(pair))
-        drawn.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
-    drawn.set_aspect("equal", adjustable="datalim")
-    drawn.set(xlabel=f"noise on {pair.names[0]!r}, counts", ylabel=f"noise on {pair.names[1]!r}, counts")
-    _title(drawn, "where 95 % of the noise lies")
-    _legend(drawn)
-    return drawn
+        axes.plot(*(vectors * np.sqrt(np.maximum(values, 0)) @ circle), color=colour, label=name)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set(xlabel=f"noise on {pair.names[0]!r}, counts", ylabel=f"noise on {pair.names[1]!r}, counts")
+    _title(axes, "95 % of the noise")
+    _legend(axes)
+    return axes
 
 
 def comparison(mechanisms: Mapping[str, GaussianPrivacy], workload: Workload, axes: Axes = None) -> Axes:
     """Draw the standard deviations of all queries, sorted, each mechanism scaled to squared privacy cost 1.
 
-    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, a workload that one of them does not
-    answer.
+    Raises `InvalidInputError` or `InputTypeError` for no mechanisms by name, and a workload that some mechanism does
+    not answer.
 
     Examples
     --------
     >>> import dualmech as dm
     >>> sums = dm.workloads.prefix(32)
     >>> best = dm.fast.solve(dm.TotalVariance(sums)).mechanism
-    >>> named = {"least total variance": best, "square root": dm.strategies.sqrt_toeplitz(32)}
-    >>> dm.plots.comparison(named, sums).get_ylabel()
+    >>> mechanisms = {"least total variance": best, "square root": dm.strategies.sqrt_toeplitz(32)}
+    >>> dm.plots.comparison(mechanisms, sums).get_ylabel()
     'deviation at squared cost 1, counts'
     """
     check_workload(workload)
-    drawn = _axes(axes)
-    for name, mechanism, colour in _coloured(mechanisms):
-        made = mechanism_of_answer(mechanism)
-        spread = np.sqrt(np.sort(np.asarray(made.variances(workload))) * made.squared_privacy_cost)
-        drawn.plot(np.arange(1, len(spread) + 1), spread, color=colour, label=name)
-    drawn.set(xlabel="queries, most accurate first", ylabel="deviation at squared cost 1, counts")
-    drawn.set_ylim(0, ROOM * drawn.dataLim.y1)
-    _title(drawn, "standard deviations at the same privacy")
-    _legend(drawn)
-    return drawn
+    axes = _axes(axes)
+    for name, answer, colour in _coloured(mechanisms):
+        mechanism = mechanism_of_answer(answer)
+        deviations = np.sqrt(np.sort(np.asarray(mechanism.variances(workload))) * mechanism.squared_privacy_cost)
+        axes.plot(np.arange(1, len(deviations) + 1), deviations, color=colour, label=name)
+    axes.set(xlabel="queries, most accurate first", ylabel="deviation at squared cost 1, counts")
+    axes.set_ylim(0, AXIS_FACTOR * axes.dataLim.y1)
+    _title(axes, "standard deviations at the same privacy")
+    _legend(axes)
+    return axes
 
 
 def _axes(axes: Axes) -> Axes:
-    """Return axes to draw on: those given, or new ones on a figure of their own."""
+    """Return the given axes, or new ones on a new figure."""
     if axes is not None:
         if not hasattr(axes, "imshow"):
-            raise InputTypeError(f"axes must be those of matplotlib, got {type(axes).__name__}")
+            raise InputTypeError(f"axes must be axes of matplotlib, got {type(axes).__name__}")
         return axes
     check_installed()
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(5.6, 3.8), layout="constrained").subplots()
-    drawn.spines[["top", "right"]].set_visible(False)
-    return drawn
+    axes = Figure(figsize=(5.6, 3.8), layout="constrained").subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def _coloured(mechanisms: Mapping[str, GaussianPrivacy]) -> Iterator[tuple[str, GaussianPrivacy, str]]:
-    """Return mechanisms by name, each with its colour."""
+    """Return names, mechanisms and colours."""
     by_name = validate.mapping("mechanisms by name", mechanisms=mechanisms)
     if not 0 < len(by_name) < len(COLOURS) + 1:
         raise InvalidInputError(f"mechanisms must be 1 to {len(COLOURS)}, by name, got {len(by_name)}")
@@ -438,55 +434,55 @@ def _coloured(mechanisms: Mapping[str, GaussianPrivacy]) -> Iterator[tuple[str, 
     return ((*item, colour) for item, colour in zip(by_name.items(), colours, strict=False))
 
 
-def _title(drawn: Any, words: str) -> None:
-    drawn.set_title(words, fontsize="medium")
+def _title(axes: Any, words: str) -> None:
+    axes.set_title(words, fontsize="medium")
 
 
-def _legend(drawn: Any) -> None:
-    """Place the legend below axes that are alone on a figure, where it covers nothing, else where there is room."""
-    figure, place = drawn.figure, drawn.get_subplotspec()
-    alone = place is not None and place.get_gridspec().get_geometry() == (1, 1)
-    if alone and figure.get_layout_engine() is not None:
-        figure.legend(*drawn.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+def _legend(axes: Any) -> None:
+    """Place the legend below single axes, outside the plot, else inside."""
+    figure, place = axes.figure, axes.get_subplotspec()
+    is_single = place is not None and place.get_gridspec().get_geometry() == (1, 1)
+    if is_single and figure.get_layout_engine() is not None:
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     else:
-        drawn.legend()
+        axes.legend()
 
 
 def _unmoved(mechanism: Any, workload: Workload, count: int) -> npt.NDArray[np.bool_]:
-    """Return which queries, or tables, no neighbour changes where records are replaced."""
+    """Return a mask of the queries, or tables, that no neighbour changes."""
     relation, tables = getattr(mechanism, "neighbours", None), workload.tabular()
     if not isinstance(relation, Relation) or relation.fixed is None:
         return np.zeros(count, dtype=bool)
     if tables is None or len(tables.product_tables) != count:
         return np.asarray(np.ptp(workload.dense(), axis=1) == 0)
     names, shape = tables.domain.names, tables.domain.shape
-    left = [
+    masks = [
         [relation.leaves(names[axis], query, shape[axis]) for axis, query in table.queries]
         for table in tables.product_tables
     ]
-    return np.array([all(map(np.all, flags)) for flags in left])
+    return np.array([all(map(np.all, flags)) for flags in masks])
 
 
-def _name_queries(drawn: Any, workload: Workload, count: int | None = None, both: bool = False) -> bool:
-    """Name queries along the axes where they are few; number them otherwise. Return whether the names are of tables."""
-    names: Array | Sequence[str] = workload.names if workload.shape[0] <= NAMED else ()
-    wanted = workload.shape[0] if count is None else count
-    tables = None if len(names) == wanted else workload.tabular()
-    if tables is not None and len(tables.product_tables) == wanted <= NAMED:
+def _label_queries(axes: Any, workload: Workload, count: int | None = None, on_y: bool = False) -> bool:
+    """Label few queries or tables on the axes by name, and many by number; return whether these are tables."""
+    names: Array | Sequence[str] = workload.names if workload.shape[0] <= MAX_TICK_LABELS else ()
+    count = workload.shape[0] if count is None else count
+    tables = None if len(names) == count else workload.tabular()
+    if tables is not None and len(tables.product_tables) == count <= MAX_TICK_LABELS:
         names = tables.table_names
-        drawn.set_xlabel("table")
-    by_table = tables is not None and len(tables.product_tables) == wanted
-    if len(names) != wanted:
-        drawn.set_xlabel("table, by its number from 0" if by_table else "query, by its number from 0")
-        drawn.xaxis.get_major_locator().set_params(integer=True)
-        if both:
-            drawn.set_ylabel(drawn.get_xlabel())
+        axes.set_xlabel("table")
+    by_table = tables is not None and len(tables.product_tables) == count
+    if len(names) != count:
+        axes.set_xlabel("table, by its number from 0" if by_table else "query, by its number from 0")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        if on_y:
+            axes.set_ylabel(axes.get_xlabel())
         return by_table
-    shown = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
-    size = "small" if len(names) <= NAMED // 2 else "x-small"
-    # Few names are read without turning the head, and leave the axes their height.
-    slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(names) <= SLANTED else {"rotation": 90}
-    drawn.set_xticks(range(len(names)), shown, fontsize=size, **slant)
-    if both:
-        drawn.set_yticks(range(len(names)), shown, fontsize=size)
+    labels = [name if len(name) <= MAX_LABEL_LENGTH else f"{name[: MAX_LABEL_LENGTH - 1]}…" for name in names]
+    size = "small" if len(names) <= MAX_TICK_LABELS // 2 else "x-small"
+    is_slanted = len(names) <= MAX_SLANTED_LABELS
+    style = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {"rotation": 90}
+    axes.set_xticks(range(len(names)), labels, fontsize=size, **style)
+    if on_y:
+        axes.set_yticks(range(len(names)), labels, fontsize=size)
     return by_table

@@ -1,4 +1,4 @@
-"""The parts of reports: tables and words for a terminal, pictures, and the meaning of a printed number."""
+"""Parts of reports: tables and texts for a terminal, pictures, and intervals of printed numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dualmech.solution import Solution
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-# Pictures of the papers' figures, as SVG and PNG; matplotlib is loaded only here, and only when one is drawn.
+# Pictures of the papers' figures, as SVG and PNG. matplotlib is imported only here, when a picture is drawn.
 
 
 KINDS = ("svg", "png")
@@ -45,25 +45,25 @@ STYLE: dict[Any, Any] = {
 }
 
 COLOURS = ("#1b1b1b", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Told apart by readers who do not see all colours; the first is ink."""
+"""Distinguishable for colour-blind readers; the first is for text and lines."""
 
 RESOLUTION = 200  # dots per inch of a PNG
 
 METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {}}
-"""Without the date, so that the same figure gives the same file."""
+"""Without a date, so that files are reproducible."""
 
 
 def check_installed() -> None:
-    """Raise `BackendError` where matplotlib, of the extra ``plots``, is not installed."""
+    """Raise `BackendError` if matplotlib, of the extra ``plots``, is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise BackendError("pictures need matplotlib, which the extra `plots` brings: pip install 'dualmech[plots]'")
+        raise BackendError("pictures need matplotlib, of the extra `plots`: pip install 'dualmech[plots]'")
 
 
 def check_drawable(folder: str) -> Path:
-    """Return the folder for pictures, made where it is missing, before anything is computed.
+    """Return the folder for pictures; create it if necessary.
 
-    Raises `BackendError` where matplotlib, of the extra ``plots``, is not installed; `FileFormatError` where the
-    folder cannot be made or written to; `InvalidInputError` for an empty path.
+    Raises `BackendError` if matplotlib, of the extra ``plots``, is not installed; `FileFormatError` if the folder
+    cannot be created or written to; `InvalidInputError` for an empty path.
     """
     check_installed()
     if not folder:
@@ -74,7 +74,7 @@ def check_drawable(folder: str) -> Path:
 def save_picture(
     name: str, folder: str, picture: Callable[..., object], rows: object = None, columns: int = 1
 ) -> list[Path]:
-    """Draw rows on one or more pairs of axes, side by side, and return the picture's files, each written whole.
+    """Draw rows on one or more axes, side by side, and return the paths of the picture's files.
 
     Raises `BackendError` or `FileFormatError` as `check_drawable`.
     """
@@ -92,64 +92,64 @@ def save_picture(
     return paths
 
 
-# The meaning of a printed number: its digits are a text, and stand for all numbers that round to it.
+# Intervals of printed numbers: a printed text means all numbers that round to it.
 
 
 Interval = tuple[float, float]
 
 
 def rounded_from(text: str) -> Interval:
-    """Return the numbers that a printed text can be a rounding of: half a unit of its last digit either way."""
+    """Return the interval of numbers that round to a printed text: plus and minus half a unit of its last digit."""
     half = 0.5 * 10.0 ** -len(text.partition(".")[2])
     return float(text) - half, float(text) + half
 
 
 def with_allowance(value: float, allowance: float) -> Interval:
-    """Return a positive number with an allowance, relative, for what rounding or an optimiser may have changed."""
+    """Return the interval of a positive number with a relative tolerance."""
     return value * (1 - allowance), value * (1 + allowance)
 
 
-def overlap(one: Interval, other: Interval) -> bool:
-    """Whether two closed intervals have a number in common."""
-    return one[0] <= other[1] and other[0] <= one[1]
+def overlap(a: Interval, b: Interval) -> bool:
+    """Return whether two closed intervals intersect."""
+    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def is_rounding(text: str, interval: Interval) -> bool:
-    """Whether a printed text is a rounding of some number of an interval."""
+    """Return whether some number of an interval rounds to a printed text."""
     return overlap(rounded_from(text), interval)
 
 
 def parse_table(text: str) -> dict[str, tuple[str, ...]]:
-    """Return a printed table as texts: a line each by its first word."""
+    """Return the lines of a printed table: the other words of each line by its first word."""
     return {row[0]: tuple(row[1:]) for row in map(str.split, text.strip().splitlines())}
 
 
-# Tables of texts for a terminal: one table where it fits the width, else several of the same rows.
+# Tables of texts for a terminal: one table if it fits the width, else several with the same rows.
 
 
-UNBOUNDED = 10_000  # columns in which a table's own width is measured
+UNBOUNDED_WIDTH = 10_000  # for measuring a table's natural width
 
-NARROWEST = 20  # characters to which a column of words may be broken
+MIN_WORDS_WIDTH = 20  # characters of a wrapped column of words
 
-MOST_KEYS = 3  # columns at most that every part of a divided table repeats
+MAX_KEYS = 3  # first columns that every part of a divided table repeats
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows of texts under headings: no markup or control character is read in them, and nothing of them is left out.
+    """Rows of texts under headings, without markup and control characters, printed completely.
 
-    Where they do not fit the width, headings and words are broken between words; where that is not enough, the columns
-    are divided among several tables, each with the first columns that tell the rows apart, and the `decisive` columns
-    stand in the first. Where even these do not fit, every row is a block of lines.
+    If the table is too wide, headings and words are wrapped. If that is not enough, the columns are divided among
+    several tables, each with the first columns that distinguish the rows; the first table has the `decisive` columns.
+    If these tables are too wide, every row is printed as a block of lines.
     """
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-    words: Collection[str] = ()  # headings of columns of words; the others hold numbers, which stand to the right
-    notes: Sequence[str] = ()  # lines under the table, such as the meaning of its words
+    words: Collection[str] = ()  # headings of left-aligned columns of words; other columns hold right-aligned numbers
+    notes: Sequence[str] = ()  # lines under the table, such as explanations of its headings
     style: dict[str, Any] = field(default_factory=dict)
-    decisive: Collection[str] = ()  # headings of columns that say how a row came out
+    decisive: Collection[str] = ()  # headings of columns with the result of a row
 
     def __post_init__(self) -> None:
         for name in ("headings", "words", "decisive"):
@@ -160,57 +160,57 @@ class TextTable:
         width = options.max_width
         yield from _paragraph(self.title, width)
 
-        def fits(drawn: Table) -> bool:
-            return console.measure(drawn, options=options.update(width=UNBOUNDED)).maximum <= width
+        def fits(rich_table: Table) -> bool:
+            return console.measure(rich_table, options=options.update(width=UNBOUNDED_WIDTH)).maximum <= width
 
-        whole = self._side_by_side(range(len(self.headings)), False)
-        if fits(whole):
-            yield whole
+        single_table = self._side_by_side(range(len(self.headings)), False)
+        if fits(single_table):
+            yield single_table
         elif parts := self._divided(lambda columns: fits(self._side_by_side(columns, True))):
             for columns in parts:
-                drawn = self._side_by_side(columns, False)
-                yield drawn if fits(drawn) else self._side_by_side(columns, True)
+                part = self._side_by_side(columns, False)
+                yield part if fits(part) else self._side_by_side(columns, True)
         else:
             yield from self._stacked(width)
         for note in self.notes:
             yield from _paragraph(note, width)
 
-    def _side_by_side(self, columns: Sequence[int], broken: bool) -> Table:
-        drawn = Table(box=box.SIMPLE_HEAD, **self.style)
+    def _side_by_side(self, columns: Sequence[int], is_wrapped: bool) -> Table:
+        rich_table = Table(box=box.SIMPLE_HEAD, **self.style)
         for column in columns:
             words = self.headings[column] in self.words
             heading, cells = self.headings[column], [row[column] for row in self.rows]
-            least = max((len(word) for word in heading.split()), default=0)
-            width = max(_line_width(cells, NARROWEST if words else None), least) if broken else None
-            drawn.add_column(Text(heading), justify="left" if words else "right", width=width)
+            min_width = max((len(word) for word in heading.split()), default=0)
+            width = max(_line_width(cells, MIN_WORDS_WIDTH if words else None), min_width) if is_wrapped else None
+            rich_table.add_column(Text(heading), justify="left" if words else "right", width=width)
         for row in self.rows:
-            drawn.add_row(*(Text(row[column]) for column in columns))
-        return drawn
+            rich_table.add_row(*(Text(row[column]) for column in columns))
+        return rich_table
 
     def _divided(self, fits: Callable[[Sequence[int]], bool]) -> list[list[int]]:
-        """Return the columns of each part, in order, or none where a part of one column is too wide."""
-        leads = [tuple(row[:MOST_KEYS]) for row in self.rows]
-        apart = [count for count in range(1, MOST_KEYS) if len({lead[:count] for lead in leads}) == len(leads)]
-        keys = [*range(apart[0] if apart else min(MOST_KEYS, len(self.headings)))]
-        others = [column for column in range(len(keys), len(self.headings))]
-        if not fits([*keys, *others]):
-            others.sort(key=lambda column: self.headings[column] not in self.decisive)
+        """Return the columns of each part, in order; empty if some column does not fit."""
+        leads = [tuple(row[:MAX_KEYS]) for row in self.rows]
+        key_counts = [count for count in range(1, MAX_KEYS) if len({lead[:count] for lead in leads}) == len(leads)]
+        keys = [*range(key_counts[0] if key_counts else min(MAX_KEYS, len(self.headings)))]
+        values = [column for column in range(len(keys), len(self.headings))]
+        if not fits([*keys, *values]):
+            values.sort(key=lambda column: self.headings[column] not in self.decisive)
         parts = [[*keys]]
-        for column in others:
+        for column in values:
             if not fits([*parts[-1], column]) and len(parts[-1]) > len(keys):
                 parts.append([*keys])
             parts[-1].append(column)
         return parts if all(map(fits, parts)) else []
 
     def _stacked(self, width: int) -> Iterator[Text]:
-        """Yield every row as a block: its first cell as a heading, below it the names and contents of the others."""
-        first, *others = (heading.replace("\n", " ") for heading in self.headings)
-        stub = min(max((len(name) for name in others), default=0), max(width // 2, 8))
+        """Yield every row as a block: its first cell as a heading, then the headings and contents of other cells."""
+        first, *names = (heading.replace("\n", " ") for heading in self.headings)
+        stub = min(max((len(name) for name in names), default=0), max(width // 2, 8))
         for row in self.rows:
             lead, *cells = (" ".join(cell.split()) for cell in row)
             yield Text("")
             yield from _paragraph(f"{first}: {lead}", width)
-            for name, cell in zip(others, cells, strict=True):
+            for name, cell in zip(names, cells, strict=True):
                 hanging = " " * (stub + 4)
                 label = textwrap.wrap(name, stub) or [""]
                 yield from (Text(f"  {part}") for part in label[:-1])
@@ -220,19 +220,19 @@ class TextTable:
         yield Text("")
 
 
-def _line_width(cells: Sequence[str], most: int | None) -> int:
-    """Return the width of the longest line, or of the longest word where lines may be broken at `most` characters."""
-    lines = [line for cell in cells for line in (cell.split("\n") if most is None else wrapped(cell, most))]
+def _line_width(cells: Sequence[str], max_width: int | None) -> int:
+    """Return the width of the longest line, after wrapping at `max_width` characters."""
+    lines = [line for cell in cells for line in (cell.split("\n") if max_width is None else wrapped(cell, max_width))]
     return max(map(len, lines), default=0)
 
 
 def plain(text: str) -> str:
-    """Return a text with the control characters of its lines written out; line breaks stay."""
+    """Return a text with its control characters escaped, except for line breaks."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most a width, broken between words; its own line breaks stay."""
+    """Return the lines of a text, wrapped between words at a width; its line breaks are kept."""
     return [
         line
         for paragraph in text.split("\n")
@@ -253,7 +253,7 @@ def table(
     decisive: Collection[str] = (),
     **style: Any,
 ) -> TextTable:
-    """Return a table of texts, a row each; the columns `words`, by default the first, hold words and others numbers."""
+    """Return a table of texts; the columns `words`, by default the first, hold words, the others numbers."""
     left = headings[:1] if words is None else words
     return TextTable(title, headings, [*rows], left, notes, style, decisive)
 
@@ -261,15 +261,15 @@ def table(
 def table_of_lines(
     title: str, columns: Sequence[str], lines: Mapping[str, Mapping[str, str]], notes: Sequence[str] = ()
 ) -> TextTable:
-    """Return a table of named lines, each of numbers by column; a number that a line does not have is left blank."""
+    """Return a table of named lines with numbers by column; missing numbers are blank."""
     rows = [(name, *(numbers.get(column, "") for column in columns)) for name, numbers in lines.items()]
     return table(title, ("", *columns), rows, notes=notes)
 
 
-def print_lines(out: Console, *lines: str, whole: bool = False) -> None:
-    """Print lines as they are: no markup is read in them, and none is broken where it is to stay `whole`."""
+def print_lines(out: Console, *lines: str, unwrapped: bool = False) -> None:
+    """Print lines without interpreting markup; wrap them unless `unwrapped`."""
     for text in lines:
-        for line in [text] if whole else wrapped(text, out.width):
+        for line in [text] if unwrapped else wrapped(text, out.width):
             out.print(line, markup=False, soft_wrap=True)
 
 
@@ -284,18 +284,18 @@ def uncertified_mark(certified: bool) -> str:
 # Words and numbers of a report: measures, intervals, percentages, names of queries.
 
 
-LISTED = 6  # most names that a line lists before it counts the rest
+MAX_LISTED = 6  # names in a line; the others are counted
 
 
-REPORTED_DELTA = 1e-9  # δ at which ε is reported where none is named
+REPORTED_DELTA = 1e-9  # default δ of reported ε
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     z: float  # margin of error in standard deviations
-    delta: float  # δ at which ε is given
-    # squared privacy cost that `TotalVariance` and `QueryWeighting`, solved at 1, are to spend; ``ε²/2`` for the
-    # Laplace noise of pure privacy. It divides their variances
+    delta: float  # δ of the reported ε
+    # Squared privacy cost for `TotalVariance` and `QueryWeighting`, which are solved at 1: it divides their variances.
+    # For Laplace noise of pure privacy it is ``ε²/2``.
     cost: float
 
     def divisor(self, problem: Problem) -> float:
@@ -314,13 +314,13 @@ class Terms:
 
 
 def in_rho(problem: Problem, terms: Terms) -> tuple[str, float]:
-    """Return a report's name for the objective of a problem, and its divisor: a privacy cost is told as ρ."""
+    """Return the name of a problem's objective in reports, and its divisor: a privacy cost is reported as ρ."""
     unit = problem.objective_name
     return unit.replace("squared privacy cost", "rho (zCDP)"), 2.0 if "cost" in unit else terms.divisor(problem)
 
 
 def objective_text(number: float, unit: str) -> str:
-    """Return an objective to nine digits, rounded up where it is told as ρ."""
+    """Return an objective to nine digits, rounded up if it is ρ."""
     return decimal_above(number, 9) if "rho" in unit else f"{number:.9g}"
 
 
@@ -332,7 +332,7 @@ def steps(solution: Solution) -> str:
 
 
 def interval_text(interval: tuple[float, float]) -> str:
-    """Return an interval with as many digits as it takes to see that it is one, and two more."""
+    """Return an interval with two digits more than its ends have in common."""
     low, high = interval
     if not np.isfinite(high):
         return f"[{low:.6g}, inf)"
@@ -342,14 +342,14 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def gap_percent(certificate: Certificate) -> str:
-    """Return the gap of a certificate in percent, never less than rounding allows to say."""
+    """Return the gap of a certificate in percent, at least its resolution."""
     return f"{100 * max(certificate.gap, certificate.resolution):.3g} %"
 
 
 def names(workload: Workload, queries: npt.NDArray[np.intp]) -> str:
-    """Return the names of some queries, cut after `LISTED`."""
-    listed = ", ".join(escape(workload.names[j]) for j in queries[:LISTED])
-    return listed if len(queries) <= LISTED else f"{listed} and {len(queries) - LISTED} more"
+    """Return the names of at most `MAX_LISTED` queries, and the number of others."""
+    text = ", ".join(escape(workload.names[j]) for j in queries[:MAX_LISTED])
+    return text if len(queries) <= MAX_LISTED else f"{text} and {len(queries) - MAX_LISTED} more"
 
 
 def range_text(values: Array) -> str:
@@ -358,33 +358,33 @@ def range_text(values: Array) -> str:
 
 
 def neighbours_name(neighbours: Any) -> str:
-    """Return the command line's name for neighbours, a matrix by its size."""
-    known = neighbours if isinstance(neighbours, Relation) else Relation.matching(neighbours)
-    cells, pairs = (0, 0) if known else neighbours.shape
-    return str(known) if known else f"a matrix of {pairs} differences over {cells} cells"
+    """Return the command line's name for a relation, or the size of a matrix of differences."""
+    relation = neighbours if isinstance(neighbours, Relation) else Relation.matching(neighbours)
+    cells, pairs = (0, 0) if relation else neighbours.shape
+    return str(relation) if relation else f"a matrix of {pairs} differences over {cells} cells"
 
 
 def neighbours_lines(problem: Problem) -> list[str]:
-    """Say who are neighbours, where that is not one record added or removed."""
+    """Return a line on the neighbours; none for the default, one record added or removed."""
     relation = getattr(problem, "neighbours", None)
     return [] if relation is None else [f"Neighbours: {neighbours_name(relation)}."]
 
 
 def free_lines(geometry: object) -> list[str]:
-    """Say which queries constrain nothing: those that no neighbour changes are answered exactly, for free."""
-    if not isinstance(geometry, Dense) or not len(free := geometry.free_queries):
+    """Return a line on the queries that no neighbour changes, if there are any."""
+    if not isinstance(geometry, Dense) or not len(indices := geometry.free_queries):
         return []
-    return [f"Answered exactly at no cost (no neighbour changes them): {names(geometry.workload, free)}."]
+    return [f"Answered exactly at no cost (no neighbour changes them): {names(geometry.workload, indices)}."]
 
 
 def console() -> Console:
-    """Return a console for standard output: tables fit its width, or COLUMNS; lines are broken on a terminal alone."""
+    """Return a console for standard output: tables fit its width or COLUMNS; lines are wrapped only on a terminal."""
     return _PlainConsole(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 class _PlainConsole(Console):
-    """A console on which no name in a text can move the cursor."""
+    """A console that escapes control characters in texts."""
 
     def print(self, *objects: object, **options: Any) -> None:
-        """Print texts with their control characters written out, and other objects as they draw themselves."""
+        """Print texts with their control characters escaped, and other objects unchanged."""
         super().print(*(plain(item) if isinstance(item, str) else item for item in objects), **options)

@@ -12,11 +12,11 @@ import numpy as np
 from dualmech.reference.conic import MatrixInequalities
 from dualmech.validate import Array
 
-MOST_NAMED = 8  # variables that a file's first line names
+MAX_NAMED = 8  # variables in a file's first line
 
 
 def text(problem: object, program: MatrixInequalities) -> str:
-    """Return the contents of a file; numbers have as many digits as a double needs.
+    """Return the contents of a file, with all digits of numbers.
 
     Its first line names the variables, and says whether the program maximises: its value is then ``−c'x``.
 
@@ -50,7 +50,7 @@ def text(problem: object, program: MatrixInequalities) -> str:
 
 
 def slack(program: MatrixInequalities, x: Array) -> list[Array]:
-    """Return ``Σ_i x_i F_i − F_0`` at a point, a matrix a block; a diagonal block as a vector."""
+    """Return ``Σ_i x_i F_i − F_0`` at a point: one matrix for each block, a vector for a diagonal block."""
     matrices = [np.zeros((size, size)) if size > 0 else np.zeros(-size) for size in program.blocks]
     factors = [-1.0, *np.asarray(x, dtype=float).tolist()]
     for number, block, row, column, value in program.entries:
@@ -67,14 +67,14 @@ def _number(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _remark(problem: object, written: MatrixInequalities) -> str:
-    """Return a file's first line: the family, and the x_i of its variables, an upper triangle by rows."""
-    named = []
-    for name, numbers in list(written.variables.items())[:MOST_NAMED]:
+def _remark(problem: object, program: MatrixInequalities) -> str:
+    """Return a file's first line: the family, and the x_i of its variables (of the upper triangle, by rows)."""
+    variables = []
+    for name, numbers in list(program.variables.items())[:MAX_NAMED]:
         first, last = int(numbers.min()), int(numbers.max())
         size = f" ({', '.join(map(str, numbers.shape))})" if numbers.ndim else ""
-        named.append(f"{name}{size} = x_{first}" + (f"..x_{last}" if last > first else ""))
-    more = len(written.variables) - len(named)
-    aim = "maximise -c'x" if written.maximised else "minimise c'x"
-    listed = ", ".join([*named, *([f"and {more} more"] if more else [])])
-    return f"{type(problem).__name__}: {aim}, {listed}".encode("ascii", "replace").decode("ascii")
+        variables.append(f"{name}{size} = x_{first}" + (f"..x_{last}" if last > first else ""))
+    more = len(program.variables) - len(variables)
+    aim = "maximise -c'x" if program.maximised else "minimise c'x"
+    names = ", ".join([*variables, *([f"and {more} more"] if more else [])])
+    return f"{type(problem).__name__}: {aim}, {names}".encode("ascii", "replace").decode("ascii")

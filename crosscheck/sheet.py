@@ -1,4 +1,4 @@
-"""A table or figure of a paper: its tasks, the one type of its rows, and how these are shown."""
+"""Sheets: tables and figures of papers, with their tasks, rows and forms of printing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one task: values by name, and how far they are proven; it is as good as the worst of its parts."""
+    """The result of one task: values by name, with the worst gap and verdict of its parts."""
 
     values: Mapping[str, Any]
-    gap: float = 0.0  # The widest certified gap; 0 where nothing is optimised
-    certified: bool = True  # Whether all that was optimised is proven to its tolerance
-    # Whether nothing contradicts what is proven; a verdict on the paper does not enter
-    sound: bool = True
-    parts: tuple[Row, ...] = ()  # Rows of a table of its own
+    gap: float = 0.0  # the largest certified gap; 0 without an optimum
+    certified: bool = True  # whether all optima are proven to their tolerances
+    sound: bool = True  # whether the certificates are consistent, regardless of the paper's values
+    parts: tuple[Row, ...] = ()  # rows of a separate table
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gap", max([self.gap, *(part.gap for part in self.parts)]))
@@ -37,7 +36,7 @@ class Row:
 
     @classmethod
     def of_answers(cls, values: Mapping[str, object], answers: Sequence[Solution]) -> Row:
-        """Return the row of answers to one optimum, the first in question: they meet, each as narrow as promised."""
+        """Return the row of answers to one problem: the gap of the first, and the outcome of comparing all."""
         return cls.compared(values, answers[0].gap, meet(answers).outcome)
 
     @property
@@ -59,37 +58,37 @@ class Row:
 
 
 Form = str | Callable[[Row], str]
-"""How a row is shown: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``,
-``verdict`` (yes, wide, NO) and ``mark`` (of a row that is not certified)."""
+"""Form of a row: a function, or a format such as ``{size} cells, {gap:.0e}`` of its values and of ``gap``, ``verdict``
+(yes, wide, NO) and ``mark`` (if not certified)."""
 
 Columns = Sequence[tuple[str, Form]]
 """Headings, each with the form of its column."""
 
 Tasks = Callable[..., Sequence[Callable[[], Row]]]
-"""Takes whether to be quick, and the options of its sheet by name; returns independent tasks, a row each."""
+"""Takes `quick` and the options of its sheet by name; returns independent tasks of one row each."""
 
 Picture = Callable[[Any, Sequence[Row]], None]
 """Draws rows on the panels of a figure of matplotlib."""
 
 Show = Callable[[Console, str, Iterator[Row]], None]
-"""Prints rows under a title, as they come where their form allows."""
+"""Prints rows under a title, immediately if the form allows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    source: str  # Paper and number
+    source: str  # paper and number
     tasks: Tasks
     show: Show
-    picture: Picture | None = None  # Draws the same rows on its panels
-    # Those of ``data`` and ``grid``, paths of files, which are refused before any work, ``limit``, seconds for each run
-    # of a published solver or for an optimised strategy, and ``longer`` that its tasks take
+    picture: Picture | None = None  # draws the same rows on its panels
+    # Options of its tasks, among ``data`` and ``grid`` (paths of files), ``limit`` (seconds for each run of a published
+    # solver or for an optimised strategy) and ``longer``.
     options: Collection[str] = ()
-    apart: bool = False  # Whether it has to be named: it takes too long to be one of all
-    panels: int = 1  # Pairs of axes, side by side, of the picture: one scale each
+    apart: bool = False  # whether it is slow, and runs only if named
+    panels: int = 1  # axes of the picture, side by side
 
 
 def drawn(title: str, columns: Columns, rows: Iterable[Row], **style: Any) -> TextTable:
-    """Return the table of rows, its verdicts decisive; `style` as `printing.table` takes it."""
+    """Return the table of rows, with decisive verdicts; `style` as in `printing.table`."""
     forms = [form for _, form in columns]
     headings = [heading for heading, _ in columns]
     style = {"decisive": [name for name, form in columns if isinstance(form, str) and "{verdict}" in form], **style}
@@ -104,17 +103,17 @@ def one_table(
     parts: bool = False,
     **style: object,
 ) -> Show:
-    """Return how to show all rows, or all their `parts`, in one table, with a text below.
+    """Return a function that prints all rows, or all their `parts`, in one table, with the text `below`.
 
-    Its `heading` follows the title. Columns, text and heading may depend on the rows.
+    The `heading` follows the title. Columns, text and heading may depend on the rows.
     """
 
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
-        listed = [*rows]
-        shown = [part for row in listed for part in row.parts] if parts else listed
-        named, text = (words if isinstance(words, str) else words(listed) for words in (heading, below))
-        chosen = columns(shown) if callable(columns) else columns
-        out.print(drawn(title + named, chosen, shown, **style))
+        all_rows = [*rows]
+        table_rows = [part for row in all_rows for part in row.parts] if parts else all_rows
+        subtitle, text = (words if isinstance(words, str) else words(all_rows) for words in (heading, below))
+        table_columns = columns(table_rows) if callable(columns) else columns
+        out.print(drawn(title + subtitle, table_columns, table_rows, **style))
         if text:
             print_lines(out, text)
 
@@ -122,7 +121,7 @@ def one_table(
 
 
 def table_each(columns: Columns, heading: Form) -> Show:
-    """Return how to show every row as a table of its parts, whose heading follows the title."""
+    """Return a function that prints every row as a table of its parts, with a heading after the title."""
 
     def show(out: Console, title: str, rows: Iterator[Row]) -> None:
         for row in rows:

@@ -1,4 +1,4 @@
-"""Table 2 of the fitness-for-use paper: both layers side by side, and SM-II in each basis it may have had."""
+"""Table 2 of the fitness-for-use paper: both layers side by side, and SM-II in each possible basis."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ PROGRAMS = {
 }
 """The programs of the reference layer in Table 2, by the names of their columns."""
 
-QUICK_CELLS = 16  # largest size of Table 2 in a quick run
+MAX_QUICK_CELLS = 16  # of Table 2 in a quick run
 
-LOGDET_CELLS, QUICK_LOGDET_CELLS = 16, 8
-"""Largest size of Table 2 at which the reference layer follows the central path, too."""
+MAX_LOGDET_CELLS, MAX_QUICK_LOGDET_CELLS = 16, 8
+"""Maximum size for the log-determinant formulation of the reference layer, in full and quick runs."""
 
-SECONDS, QUICK_SECONDS = 120.0, 20.0  # that a run of SM-II gets, and in a quick run
+SM2_SECONDS, QUICK_SM2_SECONDS = 120.0, 20.0  # time limit of a run of SM-II, in full and quick runs
 
-DIGITS = 9
-"""Most significant digits of a value."""
+MAX_DIGITS = 9  # significant digits of a value
 
 
-def solve_case(case: PrintedCase, limit: float | None, centred: int) -> Row:
+def solve_case(case: PrintedCase, limit: float | None, max_logdet_cells: int) -> Row:
     """Solve one case with every backend of the reference layer, with the fast layer, and by SM-II in every basis.
 
-    A run of SM-II that does not end by its own rule is stopped after `limit` seconds; without a limit there are none.
-    The central path, one conic program for every sharpness, is followed up to `centred` cells. The row has an `answer`
-    of every layer by its name, the interval that all of them share ('optimum'), and the runs of SM-II.
+    A run of SM-II is stopped after `limit` seconds if its own rule does not end it; None means no runs. The
+    log-determinant formulation, one conic program for each barrier parameter, is solved up to `max_logdet_cells`. The
+    row has the `answers` of the layers by name, the intersection of their intervals (`optimum`), and the `runs` of
+    SM-II.
     """
     problem = case.problem()
     answers: dict[str, Solution] = {}
     with without_warnings():
         for name, (backend, formulation) in PROGRAMS.items():
-            if formulation != "logdet" or problem.workload.shape[1] <= centred:
+            if formulation != "logdet" or problem.workload.shape[1] <= max_logdet_cells:
                 answers[name] = reference.solve(
                     problem, backend=backend, formulation=formulation, tol=TOLERANCES[backend]
                 )
@@ -78,7 +78,7 @@ def solve_case(case: PrintedCase, limit: float | None, centred: int) -> Row:
 
 
 def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
-    """Return each layer's certified interval and the seconds that it took."""
+    """Return each layer's certified interval and running time in seconds."""
     return {
         name: Row(
             {"interval": answer.certificate.interval, "seconds": answer.seconds},
@@ -90,38 +90,38 @@ def answers_of(answers: Mapping[str, Solution]) -> dict[str, Row]:
 
 
 def _privacy_costs(quick: bool, limit: float | None = None, longer: bool = False) -> list[Callable[[], Row]]:
-    """Return a task for every size; with the runs of SM-II in the longer study, and where these get a time limit."""
-    cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= QUICK_CELLS]
-    seconds = limit or ((QUICK_SECONDS if quick else SECONDS) if longer else None)
-    centred = QUICK_LOGDET_CELLS if quick else LOGDET_CELLS
-    return [partial(solve_case, case, seconds, centred) for case in cases]
+    """Return a task for every size, with runs of SM-II in the longer study or with a time limit."""
+    cases = [case for case in TABLE_2 if not quick or case.problem().workload.shape[1] <= MAX_QUICK_CELLS]
+    seconds = limit or ((QUICK_SM2_SECONDS if quick else SM2_SECONDS) if longer else None)
+    max_logdet_cells = MAX_QUICK_LOGDET_CELLS if quick else MAX_LOGDET_CELLS
+    return [partial(solve_case, case, seconds, max_logdet_cells) for case in cases]
 
 
 def _show_privacy_costs(out: Console, title: str, rows: Iterator[Row]) -> None:
-    solved = [*rows]
+    all_rows = [*rows]
     columns: Columns = (
         ("d", "{size}"),
         ("printed", _printed),
         *((name.replace(", ", "\n"), partial(_entry, name)) for name in (*PROGRAMS, "fast")),
     )
     columns_printed = " and ".join(TABLE_2[0].printed)
-    notes = [f"Value to the digits that its gap proves, gap, seconds. Printed: {columns_printed}.", _verdict(solved)]
+    notes = [f"Value to the digits that its gap proves, gap, seconds. Printed: {columns_printed}.", _verdict(all_rows)]
     title = f"{title}: squared privacy cost"
-    out.print(drawn(title, columns, solved, words=(), notes=notes, show_lines=True, padding=(0, 1, 0, 0)))
-    if any(row.runs for row in solved):
-        _show_published_runs(out, solved)
+    out.print(drawn(title, columns, all_rows, words=(), notes=notes, show_lines=True, padding=(0, 1, 0, 0)))
+    if any(row.runs for row in all_rows):
+        _show_published_runs(out, all_rows)
 
 
-def _verdict(solved: Sequence[Row]) -> str:
-    """Say in sentences whether the layers agree, the printed values hold, and how much quicker the fast layer is."""
-    apart = [f"{VERDICTS[row.outcome]} at d = {row.size}" for row in solved if row.outcome is not Agreement.AGREE]
-    wrong = [str(row.size) for row in solved if not all(_confirmed(row, name) for name in row.case.printed)]
-    largest = solved[-1].answers
+def _verdict(rows: Sequence[Row]) -> str:
+    """Return sentences: whether the layers agree and the printed values hold, and the speed of the fast layer."""
+    disagreements = [f"{VERDICTS[row.outcome]} at d = {row.size}" for row in rows if row.outcome is not Agreement.AGREE]
+    wrong = [str(row.size) for row in rows if not all(_confirmed(row, name) for name in row.case.printed)]
+    largest = rows[-1].answers
     times = [f"{_short(largest[name].seconds / largest['fast'].seconds)} times as fast as {name}" for name in BACKENDS]
     return (
-        f"{'Layers agree: ' + ', '.join(apart) if apart else 'All layers agree'}. "
+        f"{'Layers agree: ' + ', '.join(disagreements) if disagreements else 'All layers agree'}. "
         f"{'Printed values do NOT hold at d = ' + ', '.join(wrong) if wrong else 'All printed values hold'}. "
-        f"In this run, at d = {solved[-1].size}, fast is {' and '.join(times)}."
+        f"In this run, at d = {rows[-1].size}, fast is {' and '.join(times)}."
     )
 
 
@@ -130,18 +130,18 @@ def _confirmed(row: Row, name: str) -> bool:
 
 
 def _printed(row: Row) -> str:
-    """Return what the paper prints, once where its columns agree, with a mark at a value that does not hold."""
+    """Return the paper's distinct printed values, with a mark at values that do not hold."""
     values = [f"{text}{'' if _confirmed(row, name) else ' NO'}" for name, text in row.case.printed.items()]
     return "\n".join(dict.fromkeys(values))
 
 
-def _show_published_runs(out: Console, solved: Sequence[Row]) -> None:
+def _show_published_runs(out: Console, rows: Sequence[Row]) -> None:
     headings = ("d", "B", "Hessian", "squared cost", "above optimum", "gap", "steps", "seconds", "rounds as printed")
     notes = [
         "The text names no basis for this table, and in general B = I or U, the upper triangle of ones; W is the "
-        "workload. CAPPED: stopped before its own rule ended it."
+        "workload. CAPPED: stopped by the time limit."
     ]
-    lines = (_published_run(row, run) for row in solved for run in row.runs)
+    lines = (_published_run(row, run) for row in rows for run in row.runs)
     title = "SM-II run here, with the parameters of the text"
     out.print(table(title, headings, lines, words=("B", "Hessian"), notes=notes))
 
@@ -168,8 +168,8 @@ def _short(value: float) -> str:
 
 
 def proven_digits(low: float, high: float) -> str:
-    """Return the number to which both ends of an interval round, with the most digits, at most `DIGITS`."""
-    for digits in range(DIGITS, 0, -1):
+    """Return the number, with as many digits as possible, that both ends of an interval round to."""
+    for digits in range(MAX_DIGITS, 0, -1):
         if (text := f"{low:#.{digits}g}") == f"{high:#.{digits}g}":
             return text
     return interval_text((low, high))
@@ -178,33 +178,33 @@ def proven_digits(low: float, high: float) -> str:
 TABLE = Sheet(f"{FFU}, Table 2", _privacy_costs, _show_privacy_costs, options=("limit", "longer"))
 
 
-# SM-II run here on the paper's problems, in each basis that it may have been run in, next to the certified optimum.
+# Runs of SM-II on the paper's problems, in each possible basis, next to the certified optimum.
 
 
-MOST_STEPS = 10**7  # steps allowed to a run: more than its time limit lets it take
+MAX_STEPS = 10**7  # of a run: its time limit ends it earlier
 
 BASES: dict[str, Callable[[int], Array]] = {
     "I": np.eye,
     "U": lambda cells: np.triu(np.ones((cells, cells))),
     "W": lambda cells: np.tri(cells),
 }
-"""Bases by the letters of the paper, U being its upper triangle of ones; W is the workload of prefixes itself."""
+"""Bases by the letters of the paper: U is the upper triangle of ones, W the workload of prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """Where SM-II ended, and what it took."""
+    """The result of a run of SM-II."""
 
-    basis: str  # One of `BASES`
-    settings: str  # In words: which Hessian, and whose start
-    objective: float  # The squared privacy cost at which its answer meets all targets
-    gap: float  # The gap that its own weights prove
+    basis: str  # a key of `BASES`
+    settings: str  # in words: the Hessian and the start
+    objective: float  # the squared privacy cost of its answer, scaled to meet all targets
+    gap: float  # the gap that its dual weights prove
     steps: int
     seconds: float
-    capped: bool  # Whether it was stopped before its own rule ended it
+    capped: bool  # whether the time limit stopped it
 
     def excess(self, optimum: Interval) -> Interval:
-        """Return by how much it lies above a certified optimum, relative, from both sides."""
+        """Return the interval of the relative excess over a certified optimum."""
         low, high = optimum
         return self.objective / high - 1, self.objective / low - 1
 
@@ -220,14 +220,14 @@ def run_published(
 ) -> PublishedRun:
     """Run SM-II with the paper's parameters, or with the settings of its published code (`as_coded`), for some seconds.
 
-    A basis of more rows than the rank of the workload is allowed, as the paper's experiments have it, though its own
-    Definition 3 asks for as many.
+    The basis may have more rows than the rank of the workload, as in the paper's experiments, although its
+    Definition 3 requires equality.
     """
     rows = BASES[basis](workload.shape[1])
     problem = FitnessForUse(workload, targets, basis=rows, geometry="dense")
     method = fast.SoftmaxNewton.of_published_code(rows) if as_coded else fast.SoftmaxNewton(hessian=hessian)
     with without_warnings():
-        answer = fast.solve(problem, method=method, time_limit=limit, max_iterations=MOST_STEPS)
+        answer = fast.solve(problem, method=method, time_limit=limit, max_iterations=MAX_STEPS)
     return PublishedRun(
         basis,
         "as coded" if as_coded else f"{hessian} Hessian",

@@ -1,4 +1,4 @@
-"""How much of its privacy a mechanism wastes: its cost, and the least that gives every query the same accuracy."""
+"""Waste of a mechanism: its privacy cost beyond the minimum cost of the same accuracy of every query."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from dualmech.watching import without_warnings
 from dualmech.workloads.base import Workload, check_workload
 from dualmech.workloads.unions import UnionWorkload, union_of
 
-MAX_ORDERED = 2048  # queries in order, such as prefixes, whose consistent answers are found on a matrix
+MAX_ORDERED = 2048  # ordered queries, such as prefixes, whose consistent answers need a matrix
 
 ROUNDING = 1e-9
-"""Least allowance for the rounding of the variances that are matched, relative: the interval of the least cost is
-widened by it, and targets within a table that differ by less are one."""
+"""Minimum relative rounding error of variances. It widens the interval of the minimum cost, and targets within a table
+that differ by less are equal."""
 
-EXACT = 1e-6  # variance of tables that are published exactly, relative to the largest of the others
+EXACT = 1e-6  # nominal variance of tables without noise, relative to the largest other variance
 
-QUERY_BY_QUERY = 1024  # most cells on which queries of a table are matched one by one
+MAX_CELLS = 1024  # on larger domains, only the largest variance of each table is matched
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Waste(Displayed):
-    """The cost of a mechanism beyond the least, at the same accuracy of every query of a workload.
+    """The privacy cost of a mechanism beyond the minimum at the same accuracy of every query of a workload.
 
     Attributes
     ----------
     mechanism
         The judged mechanism.
     answer : Solution
-        The noise of least cost for its variances as targets, with the certificate of the bound.
+        The noise of minimum cost with its variances as targets, with a certificate.
     by_table : bool
-        Whether only the largest variance of each table was matched, as the domain is too large to go query by query.
+        Whether only the largest variance of each table is matched, because the domain is large.
     rounding : float
-        Allowance for the rounding of the variances that are matched, relative, by which the interval is widened.
+        Relative rounding error of the matched variances, which widens the interval.
     practice : str
-        The judged practice in words, where it is one.
+        The judged practice in words; empty for a mechanism.
     spent : float, optional
-        Squared privacy cost that a practice spends, the sum over its tables; no less than the cost of its noise.
+        Budget of a practice as a squared privacy cost, the sum over its tables; at least the cost of its noise.
     variances : mapping of names to float
-        The largest that a practice gives to each table.
+        The largest variance of each table of a practice.
     """
 
     mechanism: GaussianPrivacy
@@ -72,31 +72,31 @@ class Waste(Displayed):
 
     @property
     def cost(self) -> float:
-        """Squared privacy cost that the mechanism, or the practice, spends."""
+        """Squared privacy cost of the mechanism, or budget of the practice."""
         return float(self.mechanism.squared_privacy_cost if self.spent is None else self.spent)
 
     @property
     def least(self) -> tuple[float, float]:
-        """Proven interval of the least squared privacy cost at which every query is as accurate."""
+        """Proven interval of the minimum squared privacy cost with the same accuracy of every query."""
         low, high = self.answer.certificate.interval
-        known = min(self.rounding, 1.0)
-        return min(low * (1 - known), self.cost), min(high * (1 + known), self.cost)
+        rounding = min(self.rounding, 1.0)
+        return min(low * (1 - rounding), self.cost), min(high * (1 + rounding), self.cost)
 
     @property
     def share(self) -> tuple[float, float]:
-        """Proven interval of the share of the cost that is wasted, ``1 - least / cost``."""
+        """Proven interval of the wasted share of the cost, ``1 - least / cost``."""
         low, high = self.least
         return 1 - high / self.cost, 1 - low / self.cost
 
     @property
     def certificate(self) -> Certificate:
-        """The mechanism's own certificate: how far its cost is from the least."""
+        """The certificate of the mechanism: its cost against the bound."""
         certificate = self.answer.certificate
         return Certificate.of(self.cost, certificate.lower_bound, 0.0, certificate.resolution + self.rounding)
 
     @property
     def better(self) -> GaussianPrivacy:
-        """The mechanism of `answer`, or the one that was judged where that costs no more."""
+        """The mechanism of `answer`, or the judged mechanism if that costs no more."""
         best = self.answer.mechanism if self.answer.certificate.feasible else self.mechanism
         return best if best.squared_privacy_cost < self.cost else self.mechanism
 
@@ -104,18 +104,20 @@ class Waste(Displayed):
     def words(self) -> tuple[str, ...]:
         """The verdict in sentences."""
         low, high = self.share
-        enough = decimal_above(self.least[1] / 2)
+        min_rho = decimal_above(self.least[1] / 2)
         queries = "the least accurate query of every table" if self.by_table else "every query"
         if self.practice:
             share = f"{self.practice} wastes {_percent(low, high)} of it (proven)"
-            return (f"{share}: noise of rho = {enough} is enough to make {queries} as accurate.",)
+            return (f"{share}: noise of rho = {min_rho} is enough to make {queries} as accurate.",)
         lines = [
-            f"It costs rho = {decimal_above(self.cost / 2)} (zCDP); noise of rho = {enough} is enough to make "
+            f"It costs rho = {decimal_above(self.cost / 2)} (zCDP); noise of rho = {min_rho} is enough to make "
             f"{queries} as accurate.",
             f"Wasted: {_percent(low, high)} of rho (proven).",
         ]
         if self.by_table:
-            lines.append("Within a table, queries that were more accurate than its worst may lose some of that.")
+            lines.append(
+                "Within a table, queries that are more accurate than its worst query may become less accurate."
+            )
         return tuple(lines)
 
     def _facts(self) -> dict[str, object]:
@@ -141,35 +143,36 @@ def waste(
     neighbours: str | Relation | None = None,
     callback: Callback | None = None,
 ) -> Waste:
-    """Say how much privacy a mechanism, or a practice, wastes: the least cost of being as accurate for every query.
+    """Compute the waste of a mechanism or a practice: its cost beyond the minimum cost of the same accuracy.
 
-    A mechanism's variances are the targets of `dualmech.FitnessForUse`, under its own neighbours, and the bound is the
-    judge's. Its answers beyond the workload count as waste. Where variances differ within a table, and the
-    domain has more than 1,024 cells, the largest of each table is matched, and the result says so.
+    A mechanism's variances are the targets of `dualmech.FitnessForUse`, under its own neighbours; the bound comes from
+    the certificate. Its answers to other queries than the workload count as waste. If variances differ within a
+    table, and the domain has more than 1,024 cells, the largest variance of each table is matched, and the result has
+    `by_table`.
 
-    A workload in place of the mechanism, with `rho`, means a practice: each table gets a share of ρ, and independent
-    noise on its own entries. The published answers are consistent, by least squares on all tables, or, `as_drawn`, have
-    each table's own noise. Tables that no neighbour changes are exact, and get no share.
+    A workload instead of the mechanism, with `rho`, means a practice: each table gets a share of ρ, and independent
+    noise on its entries. The published answers are made consistent by least squares on all tables, or, with `as_drawn`,
+    keep each table's own noise. Tables that no neighbour changes have no noise and no share.
     Raises `InvalidInputError` or `InputTypeError` for no mechanism of Gaussian noise, no workload, other cells, queries
-    that are not answered or are released exactly, a mechanism that answers queries only written out and is too large,
-    shares that name no table, tables none of which neighbours change.
+    that are not answered or are answered exactly, a mechanism that is too large for a dense matrix if its answers need
+    one, shares that name no table, and tables that no neighbour changes.
 
     Parameters
     ----------
     mechanism : any mechanism of Gaussian noise, or the workload of a practice
         Dense, on blocks, products, split, streams or causal strategies.
     workload : Workload
-        Over the same cells, of any structure; left out for a practice.
+        A workload on the same cells; none for a practice.
     rho : number or text such as "1/10"
-        The ρ that a practice spends.
+        The budget ρ of a practice.
     shares : mapping of table names to numbers, optional
-        How a practice splits it, by default equally.
+        The split of ρ over the tables of a practice, by default equal.
     as_drawn : bool
         Whether a practice publishes each table's own noise.
     neighbours : str or Relation, optional
         The neighbours of a practice.
     tol : float
-        Gap to which the least cost is solved; the interval is valid whatever was reached.
+        Gap of the minimum cost; the interval is valid for any gap.
     callback : callable, optional
         Receives a `Progress` after each step.
 
@@ -178,10 +181,10 @@ def waste(
     >>> import dualmech as dm
     >>> from dualmech import crosscheck
     >>> counts = dm.BlockMechanism.of_tables(dm.workloads.marginals({"age": 16}, ways=(0, 1)))
-    >>> found = crosscheck.waste(counts, dm.workloads.prefix(16))
-    >>> round(found.cost, 6), round(found.better.squared_privacy_cost, 4)
+    >>> wasted = crosscheck.waste(counts, dm.workloads.prefix(16))
+    >>> round(wasted.cost, 6), round(wasted.better.squared_privacy_cost, 4)
     (2.0, 1.7153)
-    >>> print(found.words[1])
+    >>> print(wasted.words[1])
     Wasted: 14.23 % to 14.24 % of rho (proven).
     >>> tables = dm.workloads.marginals({"age": 16, "sex": 2}, ways=(1, 2))
     >>> crosscheck.waste(tables, rho="1/10", as_drawn=True)
@@ -190,12 +193,13 @@ def waste(
     if isinstance(mechanism, Workload):
         if workload is not None or rho is None:
             raise InvalidInputError("rho must be given with the workload of a practice, and no other workload")
-        spent, is_drawn = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
-        return _of_practice(mechanism, spent, shares, is_drawn, neighbours, validate.positive_number(tol=tol), callback)
-    drawn = True if validate.boolean(as_drawn=as_drawn) else None
-    for name, value in {"rho": rho, "shares": shares, "as_drawn": drawn, "neighbours": neighbours}.items():
+        budget, is_drawn = validate.exact_number(rho=rho), validate.boolean(as_drawn=as_drawn)
+        tol = validate.positive_number(tol=tol)
+        return _waste_of_practice(mechanism, budget, shares, is_drawn, neighbours, tol, callback)
+    drawn_option = True if validate.boolean(as_drawn=as_drawn) else None
+    for name, value in {"rho": rho, "shares": shares, "as_drawn": drawn_option, "neighbours": neighbours}.items():
         if value is not None:
-            raise InvalidInputError(f"{name} is for a practice: a mechanism brings its own privacy and accuracy")
+            raise InvalidInputError(f"{name} is for a practice: a mechanism has its own privacy and accuracy")
     queries = check_workload(workload)
     if not isinstance(mechanism, GaussianPrivacy):
         raise InputTypeError(f"mechanism must be one of Gaussian noise, got {describe_kind(mechanism)}")
@@ -203,8 +207,9 @@ def waste(
         raise InvalidInputError("mechanism must have a privacy cost that is positive and finite")
     targets, by_table = _targets(queries, mechanism.as_targets(queries))
     relation = getattr(mechanism, "neighbours", None)
-    its = relation if relation is None or isinstance(relation, Relation) else Relation.matching(relation) or relation
-    problem = FitnessForUse(queries, targets, neighbours=its)
+    if relation is not None and not isinstance(relation, Relation):
+        relation = Relation.matching(relation) or relation
+    problem = FitnessForUse(queries, targets, neighbours=relation)
     answer = _solved(problem, tol, callback)
     return Waste(mechanism=mechanism, answer=answer, by_table=by_table, rounding=_rounding(problem, mechanism))
 
@@ -214,7 +219,7 @@ def _solved(problem: FitnessForUse, tol: float, callback: Callback | None) -> So
         return fast.solve(problem, tol=tol, callback=callback)
 
 
-def _of_practice(
+def _waste_of_practice(
     workload: Workload,
     rho: Fraction,
     shares: Mapping[str, float] | None,
@@ -235,24 +240,24 @@ def _of_practice(
         raise InvalidInputError("workload must have a table that neighbours change: all of these need no noise")
     parts = _shares(shares, noisy)
     variances = {name: costs[name] / (2 * float(rho) * parts[name]) for name in noisy}
-    # Tables that no neighbour changes cost nothing at any variance: they are exact, nearly, where all are consistent.
+    # Tables that no neighbour changes have no cost; in consistent tables they get a very small nominal variance.
     variances = {name: variances.get(name, EXACT * max(variances.values())) for name in tables}
     problem = FitnessForUse(workload, variances, neighbours=relation)
-    drawn = _drawn(problem, workload, variances, relation)
+    mechanism = _independent_noise(problem, workload, variances, relation)
     split = "An equal split" if shares is None else "This split"
     kind = ", as drawn," if as_drawn else ", made consistent,"
     description = f"{split} of rho = {rho} over {counted(len(noisy), 'table')}{kind}"
     if not as_drawn:
-        result = waste(drawn, workload, tol, callback=callback)
-        variances = {name: float(np.max(drawn.as_targets(table))) for name, table in tables.items()}
+        result = waste(mechanism, workload, tol, callback=callback)
+        variances = {name: float(np.max(mechanism.as_targets(table))) for name, table in tables.items()}
     else:
-        result = Waste(mechanism=drawn, answer=_solved(problem, tol, callback), by_table=False)
+        result = Waste(mechanism=mechanism, answer=_solved(problem, tol, callback), by_table=False)
     rounding = result.rounding + (EXACT if len(noisy) < len(tables) else 0.0)
     return replace(result, practice=description, spent=2 * float(rho), variances=variances, rounding=rounding)
 
 
 def _tables(workload: Workload) -> dict[str, Workload]:
-    """Return the tables of a workload by name, or its groups of queries where it has no tables."""
+    """Return the tables of a workload by name, or its groups of queries if it has no tables."""
     tabular = workload.tabular()
     if tabular is None:
         groups = np.array(workload.groups)
@@ -261,16 +266,16 @@ def _tables(workload: Workload) -> dict[str, Workload]:
     return {table.name: UnionWorkload(union.domain, [table]) for table in union.tables}
 
 
-def _shares(stated: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
-    """Return which share of ρ each table gets."""
-    if stated is None:
+def _shares(shares: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
+    """Return the share of ρ of each table, with the sum 1."""
+    if shares is None:
         return dict.fromkeys(names, 1 / len(names))
-    known = {**validate.mapping("names of tables to numbers", shares=stated)}
-    if {*known} != {*names}:
+    by_name = {**validate.mapping("names of tables to numbers", shares=shares)}
+    if {*by_name} != {*names}:
         raise InvalidInputError(
-            f"shares must name each table once, {', '.join(names)}, got {', '.join(map(str, known))}"
+            f"shares must name each table once, {', '.join(names)}, got {', '.join(map(str, by_name))}"
         )
-    parts = {name: validate.positive_number(shares=known[name]) for name in names}
+    parts = {name: validate.positive_number(shares=by_name[name]) for name in names}
     return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
@@ -278,21 +283,23 @@ def _cost_alone(table: Workload, relation: Relation | None) -> float:
     """Return the squared privacy cost of noise of variance 1 on every entry of a table."""
     with contextlib.suppress(InvalidInputError):
         return BlockMechanism.of_tables(table, 1.0, relation).squared_privacy_cost
-    moved = table.matrix if relation is None else table.matrix @ relation.matrix(table.shape[1], table.domain)
-    return float(np.max(np.asarray((moved * moved).sum(axis=0))))
+    changes = table.matrix if relation is None else table.matrix @ relation.matrix(table.shape[1], table.domain)
+    return float(np.max(np.asarray((changes * changes).sum(axis=0))))
 
 
-def _drawn(problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None) -> Any:
+def _independent_noise(
+    problem: FitnessForUse, workload: Workload, variances: dict[str, float], relation: Relation | None
+) -> Any:
     """Return the mechanism of independent noise on the entries of all tables, made consistent."""
     with contextlib.suppress(InvalidInputError):
         return BlockMechanism.of_tables(workload, variances, relation)
-    posed: Any = problem.on_geometry("dense")
-    rows = to_dense(workload.matrix) / np.sqrt(posed.targets)[:, None]
-    return posed.mechanism(covariance_of_strategy(posed, rows))
+    dense: Any = problem.on_geometry("dense")
+    rows = to_dense(workload.matrix) / np.sqrt(dense.targets)[:, None]
+    return dense.mechanism(covariance_of_strategy(dense, rows))
 
 
 def _rounding(problem: FitnessForUse, mechanism: GaussianPrivacy) -> float:
-    """Return the part of the variances that rounding may hide, as the judge evaluates them where it can."""
+    """Return a bound on the relative rounding error of the variances, as in the certificate if possible."""
     with contextlib.suppress(InvalidInputError), np.errstate(all="ignore"):
         forms = problem.geometry.forms(problem.as_primal(mechanism))
         if forms is not None:
@@ -303,18 +310,18 @@ def _rounding(problem: FitnessForUse, mechanism: GaussianPrivacy) -> float:
 
 
 def _targets(workload: Workload, variances: Any) -> tuple[Any, bool]:
-    """Return variances as targets, of a table one number where they are equal or the domain is large; whether so."""
+    """Return variances as targets, one for each table if they are equal or the domain is large, and `by_table`."""
     if not isinstance(variances, np.ndarray):
         return variances, False
-    targets = np.where(variances > 0, variances, 1.0)  # a query that is all zero constrains nothing
+    targets = np.where(variances > 0, variances, 1.0)  # a zero query is no constraint
     if targets.shape != workload.shape[:1]:
         return targets, True
     if workload.tabular() is None:
         return targets, False
-    largest, least = _largest(workload, targets), -_largest(workload, -targets)
-    even = bool(np.all(largest <= (1 + ROUNDING) * least))
-    if even or workload.shape[1] > QUERY_BY_QUERY:
-        return largest, not even
+    largest, smallest = _largest(workload, targets), -_largest(workload, -targets)
+    are_equal = bool(np.all(largest <= (1 + ROUNDING) * smallest))
+    if are_equal or workload.shape[1] > MAX_CELLS:
+        return largest, not are_equal
     return targets, False
 
 
@@ -326,7 +333,7 @@ def _largest(workload: Workload, variances: Array) -> Array:
 
 
 def _percent(low: float, high: float) -> str:
-    """Return an interval of shares in percent, moved out to two decimals."""
+    """Return an interval of shares in percent, rounded outwards to two decimals."""
     ends = math.floor(1e4 * max(low, 0.0)) / 100, math.ceil(1e4 * high) / 100
     if ends[0] == 0:
         return f"at most {ends[1]:.2f} %"

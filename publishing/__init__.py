@@ -1,4 +1,4 @@
-"""From records to published tables: whole numbers, exact discrete noise, labels, and what may be said of them."""
+"""Release of records as tables: exact counts, discrete noise, labels and statements."""
 
 import lazy_loader
 

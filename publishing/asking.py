@@ -1,4 +1,4 @@
-"""What may be asked of an attribute: its values, prefixes, ranges, groups, total or sum, or rows by their names."""
+"""Queries on an attribute: values, prefixes, ranges, groups, total, sum, or rows with names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dualmech.publishing.attributes import PREFIXES, RANGES, SUM, TOTAL, VALUES,
 from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 
-MOST = 2048  # values of an attribute up to which what follows is written out
-IN_ORDER: dict[str, Callable[[int], Workload]] = {
+MAX_DENSE_VALUES = 2048  # of an attribute whose prefixes and ranges are a dense matrix
+IMPLICIT_WORKLOADS: dict[str, Callable[[int], Workload]] = {
     PREFIXES: lambda size: workloads.prefix(size),
     RANGES: lambda size: workloads.all_range(size),
 }
-"""What has as much noise as there are values, which are no more than this."""
+"""Workloads for more values than that, which need no dense matrix."""
 
 SUM_LIMIT = "(sum|total|amount).*(most|max|limit|clip|cap)|(most|max|limit|clip|cap).*(sum|total|amount)"
 NOT_SUPPORTED = {
@@ -28,71 +28,69 @@ NOT_SUPPORTED = {
     SUM_LIMIT: "a limit on a person's whole sum is not supported: make one row of each person, with a clipped sum, "
     "frame.group_by('person').agg(polars.col('x').sum().clip(0, 20)) in polars",
 }
-"""What is asked for and is no feature, by what it may be called: what to do before (``docs/release.md``)."""
+"""Unsupported features by patterns of their names, with the steps to take instead (``docs/release.md``)."""
 
 Row = tuple[str, Array]
 """The name of a query on an attribute, and the query (size,)."""
 
 
-def asked_of(attribute: Attribute, ask: object, alone: bool = False) -> Workload | None:
-    """Return the queries on an attribute that a word, a list, or a mapping of names to values stands for.
+def queries_on(attribute: Attribute, ask: object, is_single: bool = False) -> Workload | None:
+    """Return the queries on an attribute for a word, a list, or a mapping of names to values; None for all values.
 
-    A word is one of `WORDS`, or a grouping of the attribute. A list has values, ranges of them such as ``18..64``,
-    lists of these, which count together, and words. Prefixes, ranges and the sum leave out what is missing, and what
-    counts as the rest; groups have these in rows of their own. Words in order are of any number of values where the
-    attribute stands `alone`, in one table over no other.
-    Raises `InvalidInputError` or `InputTypeError` for another word, a value that the attribute has not, two rows of one
-    name.
+    A word is one of `WORDS`, or a grouping of the attribute. A list has values, ranges such as ``18..64``, lists of
+    these, which count together, and words. Prefixes, ranges and the sum exclude missing values and the "other"
+    category; groupings have separate rows for them. Prefixes and ranges may be of any number of values if the attribute
+    `is_single`: the only one, in the only table.
+    Raises `InvalidInputError` or `InputTypeError` for another word, an unknown value, and two rows of one name.
 
     Examples
     --------
     >>> from dualmech.publishing.schema import attribute_of
     >>> age = attribute_of("age", range(17, 91))
-    >>> asked_of(age, ["18..64", 90]).names, asked_of(age, {"young": "17..29", "old": ["65..89", 90]}).names
+    >>> queries_on(age, ["18..64", 90]).names, queries_on(age, {"young": "17..29", "old": ["65..89", 90]}).names
     (('18 ≤ age ≤ 64', 'age = 90'), ('young', 'old'))
     >>> goal = {"East": ["ATL", "BOS"], "West": ["LAX"]}
     >>> flown = attribute_of("dest", {"labels": ["ATL", "BOS", "LAX"], "groups": {"coast": goal}, "rest": "elsewhere"})
-    >>> asked_of(flown, ["coast", "values", "total"]).names
+    >>> queries_on(flown, ["coast", "values", "total"]).names
     ('East', 'West', 'elsewhere', 'ATL', 'BOS', 'LAX', 'any dest')
     """
-    what = f"ask of {attribute.name!r}"
+    place = f"ask of {attribute.name!r}"
     if ask == VALUES:
         return None
     if isinstance(ask, str):
-        if ask in IN_ORDER and alone and attribute.size == attribute.values > MOST:
+        if ask in IMPLICIT_WORKLOADS and is_single and attribute.size == attribute.values > MAX_DENSE_VALUES:
             _require_order(attribute, ask)
-            return IN_ORDER[ask](attribute.size)
+            return IMPLICIT_WORKLOADS[ask](attribute.size)
         if ask not in attribute.groupings:
-            refuse_unsupported(what, ask)
-        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{what: ask}))]
+            refuse_unsupported(place, ask)
+        rows = [*_of_word(attribute, validate.choice([*WORDS, *attribute.groupings], **{place: ask}))]
     elif isinstance(ask, Mapping):
-        rows = [(validate.text(**{what: name}), _counting(attribute, part)) for name, part in ask.items()]
+        rows = [(validate.text(**{place: name}), _counting(attribute, part)) for name, part in ask.items()]
     else:
-        rows = [row for item in validate.sequence(**{what: ask}) for row in _of_item(attribute, item)]
+        rows = [row for item in validate.sequence(**{place: ask}) for row in _of_item(attribute, item)]
     if not rows:
-        raise InvalidInputError(f"{what} must list one value or more, got none")
-    if not attribute.named and not isinstance(ask, Mapping):
+        raise InvalidInputError(f"{place} must list one value or more, got none")
+    if not attribute.has_labels and not isinstance(ask, Mapping):
         return Workload(np.array([row for _, row in rows]))
     distinct = _distinct(attribute, rows)
     return Workload(np.array([*distinct.values()]), [*distinct])
 
 
-def refuse_unsupported(what: str, word: str) -> None:
-    """Raise `InvalidInputError` for a word or key by which a user asks for what is no feature, and say what to do."""
-    for called, advice in NOT_SUPPORTED.items():
-        if re.search(called, word.casefold()):
-            raise InvalidInputError(f"{what} has {word!r}, but {advice}")
+def refuse_unsupported(place: str, word: str) -> None:
+    """Raise `InvalidInputError`, with advice, for a word or key that names an unsupported feature."""
+    for pattern, advice in NOT_SUPPORTED.items():
+        if re.search(pattern, word.casefold()):
+            raise InvalidInputError(f"{place} has {word!r}, but {advice}")
 
 
 def _distinct(attribute: Attribute, rows: list[Row]) -> dict[str, Array]:
-    """Return rows by name; a row that comes twice is asked once, and two rows of one name are refused."""
+    """Return rows by name, without duplicates; refuse two different rows with one name."""
     distinct: dict[str, Array] = {}
     for name, row in rows:
-        known = distinct.setdefault(name, row)
-        if not np.array_equal(known, row):
+        if not np.array_equal(distinct.setdefault(name, row), row):
             raise InvalidInputError(
-                f"ask of {attribute.name!r} must have rows that a reader can tell apart, got two that are called "
-                f'{name!r}: name them, as in ask = {{ {attribute.name} = {{ "a name" = [values] }} }}'
+                f"ask of {attribute.name!r} must have distinct names of rows, got {name!r} twice: "
+                f'name them, as in ask = {{ {attribute.name} = {{ "a name" = [values] }} }}'
             )
     return distinct
 
@@ -107,7 +105,7 @@ def _of_item(attribute: Attribute, item: object) -> Iterator[Row]:
         yield from _of_word(attribute, str(item))
         return
     row = _counting(attribute, item)
-    yield _name(attribute, row), row
+    yield _row_name(attribute, row), row
 
 
 def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
@@ -115,40 +113,40 @@ def _of_word(attribute: Attribute, word: str) -> Iterator[Row]:
     if word in attribute.groupings:
         groups = attribute.groupings[word]
         yield from ((name, _indicator(attribute, codes)) for name, codes in groups.items())
-        for code in sorted({*range(values, size)}.difference(*groups.values())):  # what is missing, and the rest
+        for code in sorted({*range(values, size)}.difference(*groups.values())):  # missing and other values
             yield attribute.label(code), _indicator(attribute, [code])
     elif word == VALUES:
         yield from ((attribute.label(code), row) for code, row in enumerate(np.eye(size)))
     elif word == TOTAL:
-        yield _name(attribute, np.ones(size)), np.ones(size)
+        yield _row_name(attribute, np.ones(size)), np.ones(size)
     elif word == SUM:
         worth = attribute.worth
         if worth is None or not np.any(worth):
             raise InvalidInputError(
-                f"the sum of {attribute.name!r} needs numbers: whole ones, or bins with the option worth, what a "
-                f"number in each bin adds to the sum"
+                f"the sum of {attribute.name!r} needs integers, or bins with the option worth, the number of each "
+                f"bin in the sum"
             )
         yield f"sum of {attribute.name}", worth
     else:
         _require_order(attribute, word)
-        if values > MOST:
+        if values > MAX_DENSE_VALUES:
             raise InvalidInputError(
-                f"{word} of {attribute.name!r} must be of at most {MOST} values, whose noise is solved and drawn on a "
-                f"matrix, got {values}: take coarser ones, such as bins, or ask them in one table of one attribute, "
-                f"without missing values, and no other"
+                f"{word} of {attribute.name!r} must be of at most {MAX_DENSE_VALUES} values, whose noise is solved and "
+                f"drawn on a matrix, got {values}: take coarser values, such as bins, or ask a single table of a "
+                f"single attribute without missing values"
             )
-        rows = np.pad(IN_ORDER[word](values).dense(), ((0, 0), (0, size - values)))
-        counted = [np.flatnonzero(row).tolist() for row in rows]
-        yield from zip(attribute.row_names(counted, word == PREFIXES), rows, strict=True)
+        rows = np.pad(IMPLICIT_WORKLOADS[word](values).dense(), ((0, 0), (0, size - values)))
+        codes = [np.flatnonzero(row).tolist() for row in rows]
+        yield from zip(attribute.row_names(codes, word == PREFIXES), rows, strict=True)
 
 
 def _counting(attribute: Attribute, item: object) -> Array:
     try:
         return _indicator(attribute, attribute.chosen(item))
     except InvalidInputError as error:
-        known = [*WORDS, *attribute.groupings, *(attribute.label(code) for code in range(min(attribute.size, MOST)))]
-        near = did_you_mean(item, known) if isinstance(item, str) else ""
-        raise InvalidInputError(f"ask of {attribute.name!r}: {error}{near}") from None
+        labels = (attribute.label(code) for code in range(min(attribute.size, MAX_DENSE_VALUES)))
+        hint = did_you_mean(item, [*WORDS, *attribute.groupings, *labels]) if isinstance(item, str) else ""
+        raise InvalidInputError(f"ask of {attribute.name!r}: {error}{hint}") from None
 
 
 def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
@@ -157,7 +155,7 @@ def _indicator(attribute: Attribute, codes: npt.ArrayLike) -> Array:
     return row
 
 
-def _name(attribute: Attribute, row: Array) -> str:
+def _row_name(attribute: Attribute, row: Array) -> str:
     return attribute.row_names([np.flatnonzero(row).tolist()])[0]
 
 

@@ -1,4 +1,4 @@
-"""What an attribute's values are: labels, numbers, bins, codes; how records hold and tables show them."""
+"""Attributes of labels, numbers, bins or codes: their values in records and their labels in tables."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ import numpy.typing as npt
 from dualmech.errors import InvalidInputError, did_you_mean
 from dualmech.validate import composed
 
-LARGEST_CODE = 2**53 - 1  # largest whole number up to which a double holds all
+MAX_CODE = 2**53 - 1  # doubles represent all integers to 2^53
 
-SHOWN_VALUES = 8  # labels that a message lists
+MAX_LABELS_IN_MESSAGE = 8
 
-MISSING = "missing"  # the name of a missing value in tables
+MISSING = "missing"  # label of a missing value in tables
 
 ABSENT = (
     *("", "na", "n/a", "nan", "null", "none", ".", "?", "-"),
     *("#n/a", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),  # errors of spreadsheets
 )
-"""Texts that often stand for a missing value, in small letters."""
+"""Frequent texts, in small letters, for a missing value."""
 
-LISTED_VALUES = 3  # labels that the name of a query lists
+MAX_LABELS_IN_NAME = 3  # of a query
 
-BETWEEN = ".."  # as in ``18..64``
+RANGE_SIGN = ".."  # as in ``18..64``
 
 VALUES, PREFIXES, RANGES, TOTAL, SUM = WORDS = ("values", "prefixes", "ranges", "total", "sum")
-"""What may be asked of every attribute; beside them stand the names of its groupings."""
+"""The queries of every attribute; the names of its groupings are further queries."""
 
 Grouping = Mapping[str, Sequence[int]]
 """The codes of the values in each group, by its name."""
@@ -43,15 +43,15 @@ Grouping = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute whose values are the codes 0 … size - 1 themselves: the base of the others."""
+    """An attribute whose values are the codes 0 … size - 1: the base class of the others."""
 
-    named: ClassVar[bool] = False  # whether values have names of their own, which describe queries
-    any_value: ClassVar[str] = ""  # what a record must hold where values beyond the ends count there
+    has_labels: ClassVar[bool] = False  # whether values have labels for the names of queries
+    any_value: ClassVar[str] = ""  # in messages, the required value of a record if the ends count values beyond them
 
     name: str
     size: int
-    column: str = ""  # what the column of records is called, by default the name
-    missing: tuple[str, ...] = ()  # texts that stand for a missing value, which has the last code
+    column: str = ""  # the column of records, by default the name
+    missing: tuple[str, ...] = ()  # texts of a missing value, which has the last code
     groups: Mapping[str, Grouping] = field(default_factory=dict, hash=False)  # groupings of the values, by name
 
     @property
@@ -61,37 +61,37 @@ class Attribute:
 
     @property
     def values(self) -> int:
-        """Number of values that are not missing."""
+        """Number of values, without the missing one."""
         return self.size - bool(self.missing)
 
     @property
     def ordered(self) -> bool:
-        """Whether values have an order, so that a query may be a range of them."""
+        """Whether values are ordered, so that queries may be ranges."""
         return True
 
     @property
     def groupings(self) -> Mapping[str, Grouping]:
-        """The groupings that may be asked, by name: those that were declared, and those that its values have."""
+        """The groupings by name: declared groupings, and natural ones, such as months of days."""
         return self.groups
 
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:
-        """What each value adds to a sum (size,), 0 where it is missing; None where values are no numbers."""
+        """The number of each value in sums (size,), 0 for a missing value; None if values are no numbers."""
         values = np.arange(self.size)
         return np.where(values < self.values, values, 0).astype(np.float64)
 
     @property
     def demand(self) -> str:
-        """What a value of a record must be, for messages."""
+        """In messages, the required value of a record."""
         return self.any_value if getattr(self, "clamp", False) else self.named_demand
 
     @property
     def named_demand(self) -> str:
-        """What a value of a query must be."""
-        return f"a whole number from 0 to {min(self.size - 1, LARGEST_CODE)}"
+        """In messages, the required value of a query."""
+        return f"a whole number from 0 to {min(self.size - 1, MAX_CODE)}"
 
     def code(self, text: str) -> int | None:
-        """Return the code of a value in records, None of one that is not allowed."""
+        """Return the code of a value in records, or None if it is not allowed."""
         return self._known_code(text, getattr(self, "clamp", False))
 
     def _known_code(self, text: str, clamp: bool) -> int | None:
@@ -101,21 +101,21 @@ class Attribute:
 
     @property
     def has_rest(self) -> bool:
-        """Whether one cell counts every value that has none of its own."""
+        """Whether an "other" category counts all values without a label."""
         return False
 
     def named_code(self, text: str) -> int | None:
-        """Return the code of a value as tables call it; None of one that has no name there, which records may clamp."""
+        """Return the code of a value in a query; None for a value without a label, even if records clamp it."""
         return self.size - 1 if self.missing and text.strip() == MISSING else self._known_code(text, False)
 
     def label(self, code: int) -> str:
-        """Return what a value is called in tables."""
         return MISSING if self.missing and code == self.size - 1 else self._label(code)
 
     def describe(self, codes: Sequence[int], ranges: bool = False) -> str | None:
-        """Return a name for the query that counts some values; None where they have no short one.
+        """Return a name for the query that counts some values, or None if they have no short name.
 
-        With `ranges` one value, and all of them, are named as ranges are, so that all prefixes are called alike.
+        With `ranges`, a single value and the set of all values are named as ranges, so that all prefixes have names of
+        one form.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class Attribute:
         >>> age.describe(range(19)), age.describe([3]), age.describe(range(1, 48)), sex.describe([0, 1])
         ('age ≤ 35', 'age = 20', '18 ≤ age ≤ 64', 'any sex')
         """
-        if not self.named:
+        if not self.has_labels:
             return None
         if ranges and self.ordered and len(codes) and codes[-1] < self.values:
             return self._range(codes[0], codes[-1]) if codes[-1] - codes[0] == len(codes) - 1 else None
@@ -135,41 +135,41 @@ class Attribute:
         first, last = codes[0], codes[-1]
         if self.ordered and last - first == len(codes) - 1 and last < self.values:
             return self._range(first, last)
-        if len(codes) <= LISTED_VALUES:
-            shown = [self.label(code) for code in codes]
-            return f"{self.name} = {', '.join(shown[:-1])} or {shown[-1]}"
+        if len(codes) <= MAX_LABELS_IN_NAME:
+            labels = [self.label(code) for code in codes]
+            return f"{self.name} = {', '.join(labels[:-1])} or {labels[-1]}"
         return None
 
     def chosen(self, item: object) -> list[int]:
         """Return the codes of a value, a range such as ``18..64``, or a list of these.
 
-        Raises `InvalidInputError` for anything else.
+        Raises `InvalidInputError` for other items.
         """
         codes: list[int] = []
         for part in item if isinstance(item, list | tuple) else [item]:
-            first, between, last = str(part).partition(BETWEEN)
+            first, sign, last = str(part).partition(RANGE_SIGN)
             code = self.named_code(str(part))
             if code is not None:
                 codes.append(code)
-            elif between and self.ordered:
+            elif sign and self.ordered:
                 codes += range(*self.span(first, last))
             else:
                 raise InvalidInputError(self._refused(part, self.named_demand))
         return sorted({*codes})
 
     def row_names(self, rows: Sequence[Sequence[int]], ranges: bool = False) -> list[str]:
-        """Return a name for each query, as `describe`; of many values the first, and how many more there are."""
+        """Return a name for each query, as `describe`; for many values, the first ones and the number of others."""
         names = []
         for codes in rows:
-            shown = ", ".join(self.label(code) for code in codes[:LISTED_VALUES])
-            long_name = f"{self.name} = {shown} or {len(codes) - LISTED_VALUES} more"
+            labels = ", ".join(self.label(code) for code in codes[:MAX_LABELS_IN_NAME])
+            long_name = f"{self.name} = {labels} or {len(codes) - MAX_LABELS_IN_NAME} more"
             names.append(self.describe(codes, ranges) or long_name)
         return names
 
     def keys(self, rows: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
-        """Return what sorts and joins each query that counts some values: the first and the last as records have them.
+        """Return the first and last value of each query, as in records, to sort and join tables by.
 
-        Empty texts where the values are no range, and for labels that have no order and no codes.
+        Both are empty if the values are no range, and for labels without order and codes.
 
         Examples
         --------
@@ -181,18 +181,18 @@ class Attribute:
         return [self._keys(codes[0], codes[-1]) if self._is_range(codes) else ("", "") for codes in rows]
 
     def _is_range(self, codes: Sequence[int]) -> bool:
-        several = self.named and len(codes) > 0 and codes[-1] < self.values
-        return several and codes[-1] - codes[0] == len(codes) - 1
+        are_values = self.has_labels and len(codes) > 0 and codes[-1] < self.values
+        return are_values and codes[-1] - codes[0] == len(codes) - 1
 
     @property
     def end(self) -> str:
-        """What a range may begin or end with."""
+        """In messages, the required end of a range."""
         return self.named_demand
 
     def span(self, first: str, last: str) -> tuple[int, int]:
-        """Return the codes of a range of values, the first and the one after the last.
+        """Return the first code of a range of values, and its last code plus 1.
 
-        Raises `InvalidInputError` for ends that are no values, or of bins no edges, or out of order.
+        Raises `InvalidInputError` for ends that are no values (for bins, no edges), or not in order.
         """
         start, stop = self._ends(first), self._ends(last)
         if start is None or stop is None or start[0] >= stop[1]:
@@ -202,7 +202,7 @@ class Attribute:
         return start[0], stop[1]
 
     def as_spec(self) -> dict[str, object]:
-        """Return the mapping that `attribute_of` makes this attribute of."""
+        """Return the mapping of options of this attribute, for `attribute_of`."""
         groups = {
             name: {group: [self._item(code) for code in codes] for group, codes in grouping.items()}
             for name, grouping in self.groups.items()
@@ -211,32 +211,32 @@ class Attribute:
         return self._spec() | {key: value for key, value in common.items() if value}
 
     def refused(self, value: object) -> str:
-        """Say that a record's value is not allowed, and what to change in the records or in the schema."""
+        """Return the message for an invalid value of a record, with a change of the records or the schema."""
         message = self._refused(value, self.demand)
         return message if "; the option " in message else message + self._hint(str(value).strip())
 
     def _hint(self, text: str) -> str:
-        """Say how a refused value of a record can be read, the end of a message; empty if that is unknown."""
+        """Return the end of a message: how to read a refused value, empty if unknown."""
         return number_hint(text)
 
     def _refused(self, value: object, demand: str) -> str:
-        shown, hint = reprlib.repr(value).removesuffix(".0"), ""
+        value_text, hint = reprlib.repr(value).removesuffix(".0"), ""
         text = value.strip() if isinstance(value, str) else None
-        if self.named and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
-            hint = f'; the option missing = "{text or ""}" counts what is missing in a cell of its own'
+        if self.has_labels and (is_missing(value) or (text is not None and text.casefold() in ABSENT)):
+            hint = f'; the option missing = "{text or ""}" counts missing values in a separate cell'
         elif not getattr(self, "clamp", True) and self._code(str(value), clamp=True) is not None:
-            hint = "; the option clamp = true counts what is beyond the ends at the ends"
-        return f"{self.source!r} must be {demand}, got {shown}{hint}"
+            hint = "; the option clamp = true counts values beyond the ends at the ends"
+        return f"{self.source!r} must be {demand}, got {value_text}{hint}"
 
     def _code(self, text: str, clamp: bool = False) -> int | None:
-        """Return the code of a value that is there; of one beyond the ends that of an end, with `clamp`."""
+        """Return the code of a value that is not missing; with `clamp`, values beyond an end have the end's code."""
         number = read_number(text)
-        if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, LARGEST_CODE)):
+        if number is None or not (number.is_integer() and 0 <= number <= min(self.values - 1, MAX_CODE)):
             return None
         return int(number)
 
     def _ends(self, text: str) -> tuple[int, int] | None:
-        """Return the codes that a range has as its first, and as the one after its last, where it ends at a value."""
+        """Return the codes (start, stop) of a range that starts, or of one that ends, at a value; None for no value."""
         code = self._code(text)
         return None if code is None else (code, code + 1)
 
@@ -262,13 +262,13 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Labelled(Attribute):
-    """An attribute of labels, such as names of occupations, perhaps in an order, perhaps with a cell for the rest."""
+    """An attribute of labels, such as occupations; optionally ordered, optionally with an "other" category."""
 
-    named: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ()
-    texts: tuple[tuple[str, str], ...] = ()  # what records hold, with its label, where they do not hold labels
-    rest: str = ""  # what all other values are called together, which have the code after the labels
+    texts: tuple[tuple[str, str], ...] = ()  # texts of records with their labels, if records do not hold labels
+    rest: str = ""  # label of the "other" category, whose code follows the labels
     in_order: bool = False
     _codes: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _numbers: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -281,7 +281,7 @@ class Labelled(Attribute):
 
     @property
     def values(self) -> int:
-        """Number of values that have a label of their own."""
+        """Number of labels, without the "other" category."""
         return len(self.labels)
 
     @property
@@ -298,14 +298,14 @@ class Labelled(Attribute):
 
     @property
     def named_demand(self) -> str:
-        shown = ", ".join(map(repr, [*self._codes][:SHOWN_VALUES]))
-        return f"one of {shown}{', …' if len(self._codes) > SHOWN_VALUES else ''}"
+        first_labels = ", ".join(map(repr, [*self._codes][:MAX_LABELS_IN_MESSAGE]))
+        return f"one of {first_labels}{', …' if len(self._codes) > MAX_LABELS_IN_MESSAGE else ''}"
 
     def named_code(self, text: str) -> int | None:
         plain = as_label(text)
         if plain in self.labels:
             return self.labels.index(plain)
-        if self.rest:  # any text is a value of records: of tables those alone that have a name
+        if self.rest:  # records may hold any text, queries only labels
             absent = bool(self.missing) and plain in (MISSING, *self.missing)
             return self.size - 1 if absent else self.values if plain == self.rest else self._codes.get(plain)
         return super(Labelled, self).named_code(text)
@@ -318,17 +318,18 @@ class Labelled(Attribute):
         plain = as_label(text)
         code = self._codes.get(plain)
         if code is None:
-            code = self._numbers.get(_plain(text))  # a frame of numbers holds 1 as 1.0, and 0.50 as 0.5
+            code = self._numbers.get(_plain(text))  # a frame of numbers has 1.0 for 1, and 0.5 for 0.50
         return self.values if code is None and self.rest and plain else code
 
     def _hint(self, text: str) -> str:
         folded = {label.casefold(): label for label in self._codes}
-        near = folded.get(text.casefold())
-        if near is None:
+        similar = folded.get(text.casefold())
+        if similar is None:
             return did_you_mean(text, self._codes) or '; the option rest = "other" counts all other values in one cell'
-        label = self.labels[self._codes[near]]
+        label = self.labels[self._codes[similar]]
         return (
-            f'; write {near!r}, or map both to one label: labels = {{ "{near}" = "{label}", "{text}" = "{label}", … }}'
+            f"; write {similar!r}, or map both to one label: "
+            f'labels = {{ "{similar}" = "{label}", "{text}" = "{label}", … }}'
         )
 
     def _ends(self, text: str) -> tuple[int, int] | None:
@@ -340,7 +341,7 @@ class Labelled(Attribute):
         return "one of its labels"
 
     def _keys(self, first: int, last: int) -> tuple[str, str]:
-        """Return the codes that records hold, where each label has one, or the places of labels in their order."""
+        """Return the texts in records, if each label has one, or the positions of labels in their order."""
         if len(self.texts) == len(self.labels) and (self.in_order or first == last):
             return self.texts[first][0], self.texts[last][0]
         return (str(first + 1), str(last + 1)) if self.in_order else ("", "")
@@ -355,17 +356,17 @@ class Labelled(Attribute):
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Attribute):
-    """An attribute of numbers with a cell each: whole ones, such as years of age, or those of a grid.
+    """An attribute of numbers with one cell each: integers, such as years of age, or points of a grid.
 
-    With a step the numbers of records are rounded to the nearest of the grid, from the middle of two to the upper one.
+    With a step, the numbers of records are rounded to the nearest grid point, from the middle upwards.
     """
 
-    named: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
 
     first: Decimal | int = 0
-    step: Decimal | None = None  # None: whole numbers, and no others
-    clamp: bool = False  # whether numbers beyond either end count as the end
-    has_points: bool = False  # whether 1.000 is surely one, and not a thousand
+    step: Decimal | None = None  # None: only integers are allowed
+    clamp: bool = False  # whether the ends count numbers beyond them
+    has_points: bool = False  # whether 1.000 is 1, not a thousand
 
     @property
     def any_value(self) -> str:  # type: ignore[override]
@@ -394,10 +395,11 @@ class Numbers(Attribute):
             exact = int(number) if self.step is None else Decimal(text.strip())
             if not self.first <= exact <= self.last and not clamp:
                 return None
-            inside = min(max(exact, self.first), self.last)
+            clamped = min(max(exact, self.first), self.last)
             if self.step is None:
-                return int(inside - self.first)
-            return int(EXACT.divide_int(EXACT.add(EXACT.subtract(inside, self.first), self.step / 2), self.step))
+                return int(clamped - self.first)
+            offset = EXACT.subtract(clamped, self.first)
+            return int(EXACT.divide_int(EXACT.add(offset, self.step / 2), self.step))
         except ArithmeticError:  # a number of thousands of digits
             return None
 
@@ -427,14 +429,14 @@ class Numbers(Attribute):
 
 @dataclass(frozen=True, slots=True)
 class Binned(Attribute):
-    """An attribute of numbers in bins: each from its left edge to below its right one, the last with both."""
+    """An attribute of numbers in bins, which contain their left edge; the last bin also contains its right edge."""
 
-    named: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
     any_value: ClassVar[str] = "a number"
 
     edges: tuple[float, ...] = ()
     clamp: bool = False
-    counts_for: tuple[float, ...] = ()  # what a number in each bin adds to a sum
+    counts_for: tuple[float, ...] = ()  # number of each bin in sums
 
     @property
     def worth(self) -> npt.NDArray[np.float64] | None:
@@ -476,7 +478,7 @@ class Binned(Attribute):
 
     def _item(self, code: int) -> str:
         absent = code == self.size - 1 and bool(self.missing)
-        return MISSING if absent else f"{self.edges[code]!r}{BETWEEN}{self.edges[code + 1]!r}"
+        return MISSING if absent else f"{self.edges[code]!r}{RANGE_SIGN}{self.edges[code + 1]!r}"
 
     def _spec(self) -> dict[str, object]:
         worth = {"worth": list(self.counts_for)} if self.counts_for else {}
@@ -484,7 +486,7 @@ class Binned(Attribute):
 
 
 def as_label(value: object) -> str:
-    """Return a label as it is compared: without spaces around it, its accents composed with their letters.
+    """Return the normal form of a label: without surrounding spaces, in Unicode's form NFC.
 
     Examples
     --------
@@ -495,7 +497,7 @@ def as_label(value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a value of a data frame as the text that a file would hold: nothing where it is missing.
+    """Return a value of a data frame as its text in a file; empty for a missing value.
 
     Examples
     --------
@@ -512,23 +514,23 @@ def text_of(value: object) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value of a data frame is missing: None, NaN, and what pandas has for it.
+    """Return whether a value of a data frame is missing: None, NaN, or pandas' NaT and NA.
 
-    NaN and NaT differ from themselves; of NA nobody can say, and the answer is NA.
+    NaN and NaT differ from themselves; ``NA != NA`` is NA.
 
     Examples
     --------
     >>> is_missing(None), is_missing(float("nan")), is_missing(""), is_missing(False)
     (True, True, False, False)
     """
-    if isinstance(value, Decimal):  # of which a signalling NaN refuses comparisons
+    if isinstance(value, Decimal):  # comparing a signalling NaN raises an error
         return value.is_nan()
     differs: object = value != value
     return value is None or (bool(differs) if isinstance(differs, bool | np.bool) else differs is value)
 
 
 def _plain(text: str) -> str:
-    """Return the text of a number without zeros at the end of its fraction, any other as a label is compared."""
+    """Return the normal form of a label, without trailing zeros if it is a decimal number."""
     label = as_label(text)
     return label.rstrip("0").rstrip(".") if DECIMAL.fullmatch(label) else label
 
@@ -536,29 +538,29 @@ def _plain(text: str) -> str:
 DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]*")
 
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
-"""A whole number with full stops between thousands, or a number with three digits after its point."""
+"""An integer with full stops between thousands, or a number with three decimals."""
 
-WRITTEN_NUMBER = re.compile(r"[^\w(+.,\u2212-]*([+\u2212-]?\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?)[^\d()]*")
-"""A number with what spreadsheets write around it and within it."""
+FORMATTED_NUMBER = re.compile(r"[^\w(+.,\u2212-]*([+\u2212-]?\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?)[^\d()]*")
+"""A number with the units, signs and separators that spreadsheets add."""
 
 
 def number_hint(text: str) -> str:
-    """Return the end of a message about a text that is no number: the number as it must be written.
+    """Return the end of a message about a text that is no number: the required form of the number.
 
     Examples
     --------
     >>> number_hint("1,200"), number_hint("12 %"), number_hint("many")
     ("; write 1200, as pandas.read_csv(…, thousands=',') reads it", '; write 12 alone', '')
     """
-    match = WRITTEN_NUMBER.fullmatch(text)
+    match = FORMATTED_NUMBER.fullmatch(text)
     if match is None:
         return ""
     number = match[1].replace("\u2212", "-")
-    whole, mark, fraction = number.rpartition((re.findall(r"[^\d+-]", number) or [" "])[-1])
-    marks = {*re.findall(r"[^\d+-]", whole)}
+    integer_part, mark, fraction = number.rpartition((re.findall(r"[^\d+-]", number) or [" "])[-1])
+    marks = {*re.findall(r"[^\d+-]", integer_part)}
     has_fraction = mark in (".", ",") and mark not in marks and (len(fraction) != 3 or bool(marks))
     grouping = {*marks, *(mark if not has_fraction else ())}
-    plain = re.sub(r"[^\d+-]", "", whole if has_fraction else number) + (f".{fraction}" if has_fraction else "")
+    plain = re.sub(r"[^\d+-]", "", integer_part if has_fraction else number) + (f".{fraction}" if has_fraction else "")
     options = [f"thousands={sign!r}" for sign in sorted(grouping)] + ["decimal=','"] * (has_fraction and mark == ",")
     if options and match[1] == text and len(grouping) < 2:
         return f"; write {plain}, as pandas.read_csv(…, {', '.join(options)}) reads it"
@@ -566,11 +568,11 @@ def number_hint(text: str) -> str:
 
 
 EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation])
-"""Arithmetic that raises an error rather than rounds; the quotient of two doubles has fewer digits."""
+"""Decimal arithmetic that raises an error instead of rounding; quotients of two doubles have fewer digits."""
 
 
 def decimal_text(number: Decimal | int) -> str:
-    """Return a number of finitely many decimals with all of them."""
+    """Return a number with all its decimals."""
     return _plain(format(number, "f")) if isinstance(number, Decimal) else str(number)
 
 

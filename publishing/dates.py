@@ -15,7 +15,7 @@ from dualmech.publishing.attributes import Attribute, Grouping, read_number
 DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ](?!24).+)?")
-"""A day, perhaps with a time. Versions of Python disagree on 24:00."""
+"""A day, optionally with a time. Versions of Python disagree on 24:00."""
 
 YEAR_MONTH = re.compile(r"(\d{4})-(\d\d)")
 
@@ -24,14 +24,14 @@ QUARTERLY = re.compile(r"(\d{4})-Q([1-4])")
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 COARSER = {"months": MONTH, "quarters": QUARTER, "years": YEAR}
-"""Groupings that days, months and quarters have, with the step of each."""
+"""Groupings of days, months and quarters, with the step of each."""
 
 EXCEL, EXCEL_DAY = "excel", datetime.datetime(1899, 12, 30)
-"""The format of days as Excel counts them, and its day 0, from March 1900 on."""
+"""The format of Excel's day numbers, and day 0; correct from March 1900."""
 
 CODE = re.compile("%.?")
 CODES = {f"%{letter}" for letter in "dmYybBjHIMSfpz%"}
-"""What a format may have: all whose meaning no setting of the machine changes, but for names of months."""
+"""Codes allowed in a format: independent of the machine's settings, except for names of months."""
 
 TIMES = ("", " %H:%M", " %H:%M:%S")
 FORMATS = tuple(
@@ -42,21 +42,21 @@ FORMATS = tuple(
         *("%Y.%m.%d", "%Y%m%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y"),
     )
 )
-"""Formats of dates that a message proposes."""
+"""Formats of dates to propose in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dated(Attribute):
-    """An attribute of days, weeks, months, quarters or years, each with a cell; weeks begin with the first day."""
+    """An attribute of days, weeks, months, quarters or years; weeks begin on the weekday of `first`."""
 
-    named: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
 
     first: datetime.date = datetime.date.min
     last: datetime.date = datetime.date.min
     step: str = DAY
     clamp: bool = False
-    format: str = ""  # how records write dates, as `datetime.strptime` reads them, or `EXCEL`; ISO's form beside it
-    timezone: str = ""  # in which times that name their zone become days
+    format: str = ""  # of dates in records besides ISO, for `datetime.strptime`, or `EXCEL`
+    timezone: str = ""  # for the days of times that have a time zone
     _calendar: Mapping[str, Grouping] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Dated(Attribute):
 
     @property
     def groupings(self) -> Mapping[str, Grouping]:
-        """Those that were declared, and the months, quarters, years and weekdays of the days."""
+        """The declared groupings, and months, quarters, years and weekdays."""
         return {**self._calendar, **self.groups}
 
     @property
@@ -80,7 +80,7 @@ class Dated(Attribute):
         return f"a date from {self.first} to {self.last}, as in {self.written(self.first)}"
 
     def written(self, day: datetime.date) -> str:
-        """Return a day as records write it."""
+        """Return a day in the format of records."""
         if self.format == EXCEL:
             return str((day - EXCEL_DAY.date()).days)
         midnight = datetime.datetime.combine(day, datetime.time(), ZoneInfo(self.timezone or "UTC"))
@@ -94,10 +94,10 @@ class Dated(Attribute):
 
     def _coarser(self) -> dict[str, dict[str, list[int]]]:
         groupings: dict[str, dict[str, list[int]]] = {}
-        begins = [self._begin(code) for code in range(self.values)]
+        first_days = [self._begin(code) for code in range(self.values)]
         for word, step in COARSER.items():
             if STEPS.index(step) > STEPS.index(self.step):
-                for code, day in enumerate(begins):
+                for code, day in enumerate(first_days):
                     groupings.setdefault(word, {}).setdefault(_period(day, step), []).append(code)
         if self.step == DAY:
             days = ((name, (index - self.first.weekday()) % 7) for index, name in enumerate(WEEKDAYS))
@@ -105,17 +105,17 @@ class Dated(Attribute):
         return groupings
 
     def _day(self, text: str, form: str | None = None) -> datetime.date | None:
-        """Return the day of a text, or a day of its month, quarter or year where those are the step."""
+        """Return the day of a text, or a day of its period if the step is a month, a quarter or a year."""
         form = self.format if form is None else form
         plain, is_coarse = text.strip(), STEPS.index(self.step) >= STEPS.index(MONTH)
         quarterly, monthly = QUARTERLY.fullmatch(plain), YEAR_MONTH.fullmatch(plain)
         if quarterly and self.step == QUARTER:
-            return self._within(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
+            return self._first_day(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
         if self.step == YEAR and len(plain) == 4 and plain.isdecimal() and int(plain):
-            return self._within(int(plain), 1)
+            return self._first_day(int(plain), 1)
         try:
             if monthly and is_coarse:
-                return self._within(int(monthly[1]), int(monthly[2]))
+                return self._first_day(int(monthly[1]), int(monthly[2]))
             time = _time(plain, form)
         except (ValueError, OverflowError):
             return None
@@ -123,7 +123,7 @@ class Dated(Attribute):
             return None
         has_no_day = is_coarse and form not in ("", EXCEL) and not {"%d", "%j"} & {*CODE.findall(form)}
         day = (time if time.tzinfo is None else time.astimezone(ZoneInfo(self.timezone))).date()
-        return self._within(day.year, day.month) if has_no_day and not DATE.fullmatch(plain) else day
+        return self._first_day(day.year, day.month) if has_no_day and not DATE.fullmatch(plain) else day
 
     def _hint(self, text: str) -> str:
         if self._day(text) is not None:
@@ -131,21 +131,21 @@ class Dated(Attribute):
         with contextlib.suppress(ValueError, OverflowError):
             time = _time(text, self.format)
             if time is not None and time.tzinfo is not None:
-                return '; the option timezone = "America/Chicago" says in which time zone its day is counted'
+                return '; the option timezone = "America/Chicago" determines the time zone of its day'
         if DATE.fullmatch(text[:10]):
             return "" if len(text) == 10 else "; after a date there may only be a time, as in 2024-01-05 06:30:00"
         readings = {form: day for form in (*FORMATS, EXCEL) if (day := self._day(text, form)) is not None}
-        near = {form: day for form, day in readings.items() if self.first <= day <= self.last} or readings
-        shown = ", ".join(f'format = "{form}" reads it as {day}' for form, day in near.items())
-        return f"; the option {shown}" if shown else ""
+        plausible = {form: day for form, day in readings.items() if self.first <= day <= self.last} or readings
+        proposals = ", ".join(f'format = "{form}" reads it as {day}' for form, day in plausible.items())
+        return f"; the option {proposals}" if proposals else ""
 
-    def _within(self, year: int, month: int) -> datetime.date:
-        """Return the first day of a period, or the first one that counts, where that is in it."""
+    def _first_day(self, year: int, month: int) -> datetime.date:
+        """Return the first day of a period, or `first` if it is in this period."""
         begin = datetime.date(year, month, 1)
         return max(begin, self.first) if _period(begin, self.step) == _period(self.first, self.step) else begin
 
     def place(self, day: datetime.date) -> int:
-        """Return the code of a day that counts."""
+        """Return the code of a day from `first` to `last`."""
         if self.step in (DAY, WEEK):
             return (day - self.first).days // (7 if self.step == WEEK else 1)
         months = 12 * (day.year - self.first.year)
@@ -156,7 +156,7 @@ class Dated(Attribute):
         return months + day.month - self.first.month
 
     def _begin(self, code: int) -> datetime.date:
-        """Return the first day of a period, perhaps before the first one that counts."""
+        """Return the first day of the period of a code, which may precede `first`."""
         if self.step in (DAY, WEEK):
             return self.first + datetime.timedelta(days=code * (7 if self.step == WEEK else 1))
         width = {MONTH: 1, QUARTER: 3, YEAR: 12}[self.step]
@@ -177,7 +177,7 @@ class Dated(Attribute):
 
 
 def _time(text: str, form: str) -> datetime.datetime | None:
-    """Return the time of a text by ISO or by a format; raises ValueError or OverflowError for no time."""
+    """Return the time of a text by ISO or by a format; raise ValueError or OverflowError for other texts."""
     if DATE.fullmatch(text):
         return datetime.datetime.fromisoformat(text)
     if form == EXCEL:
@@ -187,7 +187,7 @@ def _time(text: str, form: str) -> datetime.datetime | None:
 
 
 def _period(day: datetime.date, step: str) -> str:
-    """Return what the period of a day is called: by ISO its first day, month or year; 2013-Q1."""
+    """Return the label of the period of a day: its first day, month or year in ISO format, or 2013-Q1."""
     if step == QUARTER:
         return f"{day.year:04}-Q{(day.month + 2) // 3}"
     return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]

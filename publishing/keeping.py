@@ -1,4 +1,4 @@
-"""A publication in a file: its noisy answers with all digits, the mechanism that drew them, and what it costs."""
+"""Files of publications: noisy answers with all digits, the mechanism, and its exact cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualmech.mechanisms.block import BlockMechanism
 from dualmech.mechanisms.block_noise import axes_of, same_symmetry
 from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 from dualmech.mechanisms.tables import IndexedTables
-from dualmech.publishing.combining import CombinedRows, CombinedTables, is_kept, mechanism_of, require_kept
+from dualmech.publishing.combining import CombinedRows, CombinedTables, is_storable, mechanism_of, require_storable
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms
 from dualmech.publishing.publication import (
@@ -44,35 +44,35 @@ from dualmech.workloads.domain import Axes
 from dualmech.workloads.unions import UnionWorkload
 
 SCHEMA, VERSION = "dualmech.publication", 2
-VERSIONS = (1, VERSION)  # in the first, columns are declared by the specification alone
-KEPT = "release.npz"  # the file of a publication in the folder of its tables
-ANSWER = "answer."  # before the arrays of the plan's solution
-COST_TOL = 1e-9  # relative: rounding of the cost of the mechanism's doubles, over the exact cost
+VERSIONS = (1, VERSION)  # in version 1, only the specification declares roles of columns
+FILE_NAME = "release.npz"  # in the folder of the tables
+ANSWER = "answer."  # prefix of the arrays of the plan's solution
+COST_TOL = 1e-9  # relative rounding error of the mechanism's cost in doubles
 
 
 def save_publication(released: Publication, path: str | PathLike[str]) -> None:
-    """Write a publication to an ``.npz`` file, whole or not at all; `load_publication` reads it back, to the last bit.
+    """Write a publication to an ``.npz`` file, atomically; `load_publication` returns the same publication.
 
-    The CSV files of `Publication.write` have the digits that noise leaves; this file has all, with the mechanism, the
-    exact ρ, the workload and the plan. It holds nothing that may not be told to anybody.
-    Raises `InputTypeError` for no publication, a plan whose problem has no file; `InvalidInputError` for a product, a
-    split or a stream; `FileFormatError` where the path cannot be written.
+    The CSV files of `Publication.write` are rounded. This file has all digits, the mechanism, the exact ρ, the workload
+    and the plan. It may be published.
+    Raises `InputTypeError` for an argument that is no publication, and for a plan whose problem cannot be stored;
+    `InvalidInputError` for a product, a split or a stream; `FileFormatError` if the path cannot be written.
     """
     validate.instance(Publication, released=released)
-    require_kept("released", released)
-    mechanism, drawn = mechanism_of(released), released.drawn
-    if drawn.by_table and not mechanism.plain:
-        known = mechanism.workload
-        if not isinstance(known, UnionWorkload) or not same_symmetry(symmetries_of(known)[0], mechanism.symmetries):
+    require_storable("released", released)
+    mechanism, answers = mechanism_of(released), released.drawn
+    if answers.by_table and not mechanism.plain:
+        tables = mechanism.workload
+        if not isinstance(tables, UnionWorkload) or not same_symmetry(symmetries_of(tables)[0], mechanism.symmetries):
             raise InvalidInputError("released must be of a mechanism with the symmetry of its own tables")
     arrays = codec.pack("workload", released.workload) | codec.pack("mechanism", mechanism)
     if released.answer is not None:
         arrays |= {f"{ANSWER}{key}": array for key, array in codec.pack_solution(released.answer).items()}
-    if drawn.by_table:
+    if answers.by_table:
         arrays |= {f"measured.{_name(axes)}": np.asarray(array) for axes, array in released.measured.items()}
     else:
-        arrays |= {"measured": np.asarray(released.measured), "exact": np.array(drawn.exact)}
-    arrays["squared_privacy_cost"] = np.array(str(Fraction(drawn.squared_privacy_cost)))
+        arrays |= {"measured": np.asarray(released.measured), "exact": np.array(answers.exact)}
+    arrays["squared_privacy_cost"] = np.array(str(Fraction(answers.squared_privacy_cost)))
     arrays["combined"] = np.array(json.dumps([_part_spec(part) for part in released.combined]))
     arrays["records"] = np.array(json.dumps(_records_spec(released.declared)))
     files.write_npz(path, SCHEMA, VERSION, **arrays)
@@ -81,31 +81,31 @@ def save_publication(released: Publication, path: str | PathLike[str]) -> None:
 def write_with_file(
     released: Publication, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False
 ) -> list[str]:
-    """Write what `Publication.write` does, and beside it the publication's file, where it has one; return the names.
+    """Write the files of `Publication.write` and, if possible, the publication's file; return their names.
 
-    The command writes so: what it released can be combined with what comes next.
+    The command uses it, so that its releases can be combined later.
     """
     with files.atomic_folder(folder) as place:
         names = write_into(released, place, level, simultaneous)
-        if not is_kept(released):
+        if not is_storable(released):
             return names
-        save_publication(released, place / KEPT)
-        return [*names, KEPT]
+        save_publication(released, place / FILE_NAME)
+        return [*names, FILE_NAME]
 
 
 def load_publication(path: str | PathLike[str]) -> Publication:
-    """Read a publication from its file, or from the folder that the command left; its plan is judged anew.
+    """Read a publication from its file, or from the folder that the command wrote; its plan is certified again.
 
-    Whatever the file holds twice is computed from its mechanism and compared: the cost, the costs of the parts of a
-    combination, the number of exact rows, the noise of the plan's answer, what columns of records mean.
-    Raises `FileFormatError` where the file cannot be read, follows another schema, was changed, lacks an array, or
-    contradicts itself.
+    Redundant contents are checked against the mechanism: the cost, the costs of the releases of a combination, the
+    number of exact rows, the noise of the plan's answer, the roles of columns.
+    Raises `FileFormatError` if the file cannot be read, has another schema, was changed, lacks an array, or is
+    inconsistent.
     """
     if isinstance(path, str | PathLike) and os.path.isdir(path):
-        path = Path(path) / KEPT
+        path = Path(path) / FILE_NAME
         if not path.exists():
             raise FileFormatError(
-                f"{path.parent}: holds no {KEPT}, which releases on a matrix and of tables by blocks have"
+                f"{path.parent}: holds no {FILE_NAME}; only releases on a matrix and of tables by blocks have one"
             )
     with store.reading(path, SCHEMA, VERSIONS) as arrays:
         return _publication(arrays)
@@ -122,16 +122,16 @@ def _publication(arrays: Arrays) -> Publication:
             f"squared_privacy_cost must be the cost of the mechanism, {mechanism.squared_privacy_cost:.9g}, or more, "
             f"got {float(cost):.9g}"
         )
-    drawn: CombinedRows | CombinedTables
+    answers: CombinedRows | CombinedTables
     measured: Any
     if isinstance(mechanism, BlockMechanism):
-        drawn, measured = CombinedTables(mechanism, workload, cost), _measured_tables(arrays, mechanism)
+        answers, measured = CombinedTables(mechanism, workload, cost), _measured_tables(arrays, mechanism)
     else:
         rows = len(mechanism.query_matrix)
         measured = validate.vector(rows, "row", measured=store.required_array(arrays, "measured"))
-        drawn = CombinedRows(mechanism, _exact_rows(arrays, mechanism), cost)
+        answers = CombinedRows(mechanism, _exact_rows(arrays, mechanism), cost)
     plan = {key.removeprefix(ANSWER): array for key, array in arrays.items() if key.startswith(ANSWER)}
-    publication = Publication(drawn, measured, workload, store.solution_of(plan) if plan else None)
+    publication = Publication(answers, measured, workload, store.solution_of(plan) if plan else None)
     parts = _json(list, combined=store.required_array(arrays, "combined"))
     publication.combined = tuple(_part(f"combined[{place}]", facts) for place, facts in enumerate(parts))
     _check_parts(publication)
@@ -150,7 +150,7 @@ def _exact_rows(arrays: Arrays, mechanism: LinearGaussianMechanism) -> int:
 
 
 def _check_parts(publication: Publication) -> None:
-    """Refuse parts of a combination that add up to less than its cost, or that publish tables which it lacks."""
+    """Refuse releases whose costs add up to less than the combination's, or with tables that it lacks."""
     parts = publication.combined
     if parts and sum(2 * part.rho for part in parts) < publication.drawn.squared_privacy_cost:
         raise InvalidInputError("combined must list releases whose rho add up to half the squared_privacy_cost or more")
@@ -159,8 +159,8 @@ def _check_parts(publication: Publication) -> None:
     for part in parts:
         if part.declared.count not in (None, parts[0].declared.count):
             raise InvalidInputError(
-                f"combined must list releases of the records of the first, got {part.declared.count!r} as column of "
-                f"counts"
+                f"combined must list releases with one column of counts, got {parts[0].declared.count!r} and "
+                f"{part.declared.count!r}"
             )
         if unknown := {*part.tables} - {*publication.tables}:
             raise InvalidInputError(f"combined must list tables of the workload, got {min(unknown)!r}")
@@ -169,7 +169,6 @@ def _check_parts(publication: Publication) -> None:
 
 
 def _check_declared(publication: Publication, arrays: Arrays) -> None:
-    """Take the declarations of columns from the file; refuse others than those of the plan's specification."""
     if "records" not in arrays and arrays["version"] == 1:
         return
     store.required_array(arrays, "records")
@@ -177,28 +176,27 @@ def _check_declared(publication: Publication, arrays: Arrays) -> None:
     declared = _declared(_json(dict, records=arrays["records"]), by_plan)
     if publication.combined:
         if declared != publication.declared:
-            raise InvalidInputError("records must be those of the first release that was combined")
+            raise InvalidInputError("records must be the same as in the first combined release")
         return
     publication._declared = declared
     publication.unit  # noqa: B018  # raises if the noise does not protect the unit
 
 
 def _check_answer(publication: Publication) -> None:
-    """Refuse an answer of a plan with other noise than the mechanism has."""
     if publication.answer is None:
         return
     if publication.combined:
         raise InvalidInputError("answer must be absent from a combination, which has several plans")
     planned: Any = as_spent(publication.answer)
-    drawn = mechanism_of(publication)
-    if isinstance(drawn, LinearGaussianMechanism) and not isinstance(planned, LinearGaussianMechanism):
+    mechanism = mechanism_of(publication)
+    if isinstance(mechanism, LinearGaussianMechanism) and not isinstance(planned, LinearGaussianMechanism):
         planned = planned.dense()
-    if not (drawn.is_answerable_from(planned, NOISE_TOL) and planned.is_answerable_from(drawn, NOISE_TOL)):
-        raise InvalidInputError("answer must have the noise of the mechanism: it has another")
+    if not (mechanism.is_answerable_from(planned, NOISE_TOL) and planned.is_answerable_from(mechanism, NOISE_TOL)):
+        raise InvalidInputError("answer must have the noise of the mechanism")
 
 
-def _json(kind: type, /, **named: Any) -> Any:
-    ((name, text),) = named.items()
+def _json(kind: type, /, **argument: Any) -> Any:
+    ((name, text),) = argument.items()
     value = json.loads(str(text))
     if not isinstance(value, kind):
         raise InvalidInputError(f"{name} must be a JSON {kind.__name__}, got {type(value).__name__}")
@@ -219,25 +217,25 @@ def _measured_tables(arrays: Arrays, mechanism: BlockMechanism) -> dict[Axes, Ar
     return IndexedTables(tables)
 
 
-PLAN = ("quantile", "delta", "rho", "specification")  # of the terms of a part
+TERMS = ("quantile", "delta", "rho", "specification")  # stored terms of a release in a combination
 
 
 def _part_spec(part: Part) -> dict[str, Any]:
-    terms = None if part.terms is None else {key: getattr(part.terms, key) for key in PLAN}
+    terms = None if part.terms is None else {key: getattr(part.terms, key) for key in TERMS}
     spec = {"rho": str(part.rho), "tables": [*part.tables], "digest": part.digest, "terms": terms}
     return spec | {"records": _records_spec(part.declared)}
 
 
 def _part(name: str, spec: Any) -> Part:
-    """Return a part of a combination from its spec; a part of the first version declares columns by its plan."""
+    """Return a release of a combination from its spec; in version 1 its plan declares the roles of columns."""
     entries = validate.mapping("rho, tables, digest and terms", **{name: spec})
     if not {"rho", "tables", "digest", "terms"} <= entries.keys():
         raise InvalidInputError(f"{name} must have rho, tables, digest and terms, got {sorted(map(str, entries))}")
     terms = entries["terms"]
     if terms is not None:
         terms = validate.mapping("quantile, delta, rho and specification", **{f"{name}.terms": terms})
-        if unknown := {*terms} - {*PLAN}:
-            raise InvalidInputError(f"{name}.terms must hold {', '.join(PLAN)}, got {min(map(str, unknown))!r}")
+        if unknown := {*terms} - {*TERMS}:
+            raise InvalidInputError(f"{name}.terms must hold {', '.join(TERMS)}, got {min(map(str, unknown))!r}")
         terms = PlanTerms(**terms)
     tables = tuple(validate.text(tables=table) for table in validate.sequence(tables=entries["tables"]))
     declared = records_of(specification_of(terms))
@@ -255,7 +253,7 @@ def _records_spec(declared: Records) -> dict[str, Any]:
 
 
 def _declared(spec: Any, by_plan: Records) -> Records:
-    """Return the declarations of columns from their spec; refuse others than those of the plan's specification."""
+    """Return the declared roles of columns; refuse other roles than in the plan's specification."""
     entries = validate.mapping("count, ignore and persons", records=spec)
     if {*entries} != {"count", "ignore", "persons"}:
         raise InvalidInputError(f"records must hold count, ignore and persons, got {sorted(map(str, entries))}")
@@ -267,5 +265,5 @@ def _declared(spec: Any, by_plan: Records) -> Records:
         persons = Bound(**persons)
     declared = Records(None, entries["count"], tuple(validate.sequence(ignore=entries["ignore"])), persons)
     if columns_of(read_as(declared, by_plan)) != declared:
-        raise InvalidInputError("records must say of their columns what the plan's specification says")
+        raise InvalidInputError("records must declare the same columns as the plan's specification")
     return declared

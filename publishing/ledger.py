@@ -1,4 +1,4 @@
-"""A ledger: the exact ρ of all releases of one body of records, and the limit that their sum must keep."""
+"""Ledgers: the exact ρ of all releases of one body of records, and the limit on their sum."""
 
 from __future__ import annotations
 
@@ -22,53 +22,54 @@ from dualmech.publishing.unit import RECORD, PrivacyUnit
 
 KEYS = ("limit", "neighbours", "unit", "releases")
 ENTRY = ("rho", "what", "when", "workload", "neighbours")  # texts of a release, besides its unit
-LISTED, TAIL = b"\n[[releases]]\n", 4096  # how an entry begins, and the bytes at the end in which one is looked for
-LOCK = ".lock"  # what the name of the file that one writer at a time holds ends in
+ENTRY_HEAD = b"\n[[releases]]\n"
+TAIL_BYTES = 4096  # at the end of a file, where an entry is searched
+LOCK_SUFFIX = ".lock"  # of the file that one writer at a time locks
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The releases of one body of records so far, as a TOML file keeps them.
+    """The releases of one body of records, in a TOML file.
 
-    Whoever begins one writes its limit, ``limit = "1/2"``; releases are added by `record`, one writer at a time, each
-    before anything of it is published: what was recorded counts as spent, whatever became of it.
+    A new ledger has only the limit, ``limit = "1/2"``. `record` adds a release, one writer at a time, before the
+    release is published. A recorded release counts as spent even if it is not published.
 
     Attributes
     ----------
     path : Path
         The file.
     limit : Fraction
-        The ρ that all of them may cost together.
+        The maximum total ρ of all releases.
     releases : tuple of mappings
         Of each release the cost ``rho``, the folder or text ``what``, the time ``when``, the digest of its
         ``workload``, its ``neighbours`` and its ``unit``.
     unit : PrivacyUnit or None
-        The unit of privacy that all releases protect; None before the first release, unless the file states one.
+        The unit of privacy that all releases protect; None before the first release, unless the file declares one.
     """
 
     path: Path
     limit: Fraction
     releases: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     unit: PrivacyUnit | None = None
-    total: Fraction | None = field(default=None, repr=False, compare=False)  # what is `spent`, if it is known
-    version: tuple[int, ...] = field(default=(), repr=False, compare=False)  # of the file that holds these releases
+    total: Fraction | None = field(default=None, repr=False, compare=False)  # `spent`, if computed
+    version: tuple[int, ...] = field(default=(), repr=False, compare=False)  # of the file that was read
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Ledger:
         """Read a ledger.
 
-        Raises `FileFormatError` for a file that is none, or cannot be read.
+        Raises `FileFormatError` for a file that is no ledger, or cannot be read.
         """
         place = _place(path)
         if not place.exists():
-            raise FileFormatError(f'{path}: there is no such ledger; begin one with a line such as limit = "1/2"')
-        version = _version_of(place)  # before its contents: of an older version the file would be read again
+            raise FileFormatError(f'{path}: there is no such ledger; create one with a line such as limit = "1/2"')
+        version = _version_of(place)  # before its contents: if the file changes meanwhile, `record` reads it again
         contents = read_toml(place)
         with errors_naming(path):
             if unknown := sorted(contents.keys() - {*KEYS}):
                 raise InvalidInputError(f"a ledger holds {', '.join(KEYS)}, got {unknown[0]!r}")
             if "limit" not in contents:
-                raise InvalidInputError('a ledger needs limit, the rho that all releases may cost, such as "1/2"')
+                raise InvalidInputError('a ledger needs limit, the maximum rho of all releases, such as "1/2"')
             limit = validate.exact_number(limit=contents["limit"])
             entries = [_entry(entry) for entry in validate.sequence(releases=contents.get("releases", ()))]
             if entries and not {"neighbours", "unit"} <= contents.keys():
@@ -76,7 +77,7 @@ class Ledger:
                     "a ledger with releases must have neighbours and unit, which all of them protect"
                 )
             unit = None
-            if "neighbours" in contents:  # without a unit they are of records
+            if "neighbours" in contents:  # the default unit is one record
                 unit = PrivacyUnit.of_spec(contents["neighbours"], contents.get("unit", {"of": RECORD}))
             for entry in entries:
                 if unit is not None and not entry["unit"].protects(unit):
@@ -89,19 +90,19 @@ class Ledger:
 
     @property
     def spent(self) -> Fraction:
-        """The ρ of all releases together, exactly: zCDP adds."""
+        """The exact total ρ of all releases: costs in zCDP add up."""
         if self.total is not None:
             return self.total
         return sum((validate.exact_or_zero(rho=release["rho"]) for release in self.releases), Fraction(0))
 
     def check(self, planned: ReleasePlan) -> None:
-        """Refuse a release that would exceed the limit, or whose unit of privacy is another."""
-        left = self.limit - self.spent
-        if planned.rho > left:
+        """Refuse a release that would exceed the limit, or that does not protect the unit of privacy."""
+        remaining = self.limit - self.spent
+        if planned.rho > remaining:
             raise InvalidInputError(
                 f"{self.path}: the ledger's limit is rho = {self.limit}, {decimal_above(self.spent)} of it is "
-                f"spent, and this release costs {decimal_above(planned.rho)}, more than the "
-                f"{decimal_below(left)} that are left"
+                f"spent, and this release costs {decimal_above(planned.rho)}, more than the remaining "
+                f"{decimal_below(remaining)}"
             )
         if self.unit is not None and not planned.unit.protects(self.unit):
             raise InvalidInputError(
@@ -110,29 +111,29 @@ class Ledger:
             )
 
     def outlook(self, planned: ReleasePlan) -> list[str]:
-        """Say in lines what is recorded, what a plan costs, and what it would leave of the limit; record nothing."""
-        left, count = self.limit - self.spent, len(self.releases)
-        after = left - planned.rho
-        would = (
+        """Return lines with the recorded ρ, the cost of a plan, and the ρ that would remain, without recording."""
+        remaining, count = self.limit - self.spent, len(self.releases)
+        after = remaining - planned.rho
+        effect = (
             f"would leave {decimal_below(after)}"
             if after >= 0
-            else f"does not fit: it costs {decimal_above(-after)} more than the {decimal_below(left)} that are left"
+            else f"does not fit: it costs {decimal_above(-after)} more than the remaining {decimal_below(remaining)}"
         )
         return [
             f"Ledger: {counted(count, 'release')} recorded, rho = {self.spent}, {decimal_above(self.spent)}, of the "
-            f"limit {self.limit}; this one, rho = {decimal_above(planned.rho)}, {would}. Nothing was recorded."
+            f"limit {self.limit}; this one, rho = {decimal_above(planned.rho)}, {effect}. The ledger is unchanged."
         ]
 
     def record(self, planned: ReleasePlan, workload: str, what: str = "") -> Ledger:
-        """Add a release, on the disk when this returns, and return the ledger with it; its statement will tell of it.
+        """Add a release to the file, synchronised to disk, and return the extended ledger.
 
-        Raises `InvalidInputError` as `check` does, of the ledger as it is now; `FileFormatError` where it cannot be
-        written. Nothing of the release may be published before.
+        The plan's statement then names the ledger. Publish the release only after this returns.
+        Raises `InvalidInputError` as `check`, for the current file; `FileFormatError` if it cannot be written.
         """
-        with _alone(self.path):
-            unchanged = self.version and self.version == _version_of(self.path)
-            now = self if unchanged else Ledger.read(self.path)
-            now.check(planned)
+        with _locked(self.path):
+            is_current = self.version and self.version == _version_of(self.path)
+            current = self if is_current else Ledger.read(self.path)
+            current.check(planned)
             entry = {
                 "rho": str(planned.rho),
                 "what": printable(what),
@@ -141,8 +142,8 @@ class Ledger:
                 "neighbours": planned.relation,
                 "unit": planned.unit,
             }
-            releases, unit = (*now.releases, entry), now.unit or planned.unit
-            extended = replace(now, releases=releases, unit=unit, total=now.spent + planned.rho)
+            releases, unit = (*current.releases, entry), current.unit or planned.unit
+            extended = replace(current, releases=releases, unit=unit, total=current.spent + planned.rho)
             extended._write()
             extended = replace(extended, version=_version_of(self.path))
         planned.ledger = extended
@@ -150,37 +151,37 @@ class Ledger:
 
     def lines(self) -> list[str]:
         return [
-            f"Ledger: release {len(self.releases)} of these records; all together cost rho = {self.spent}, "
-            f"{decimal_above(self.spent)}, of the {self.limit} that is the limit; the unit of privacy is {self.unit}."
+            f"Ledger: release {len(self.releases)} of these records; their total cost is rho = {self.spent}, "
+            f"{decimal_above(self.spent)}, of the limit {self.limit}; the unit of privacy is {self.unit}."
         ]
 
     def _write(self) -> None:
-        """Put the last release on the disk: at the end of a file that holds others, else in a file that is made anew.
+        """Write the last release to disk: append it to a file with other releases, else replace the file.
 
-        A release that is not wholly written is taken back.
+        A release that is not written completely is removed.
         """
-        assert self.unit is not None  # that of the first release
+        assert self.unit is not None  # set by the first release
         if len(self.releases) > 1 and _appended(self.path, _release_text(self.releases[-1]).encode()):
             return
         head = [f"limit = {_toml(str(self.limit))}", *_unit_lines(self.unit), ""]
         files.atomic.write_text(self.path, "\n".join(head) + "".join(map(_release_text, self.releases)))
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # so that the new name is on the disk as well
+            os.fsync(folder)  # so that the new name is on disk
         finally:
             os.close(folder)
 
 
 def _appended(path: Path, entry: bytes) -> bool:
-    """Add an entry at the end of a file whose last entries are tables of their own; return whether they are.
+    """Append an entry to a file that ends in ``[[releases]]`` tables; return False if it does not.
 
-    What was written of an entry is taken back if the rest cannot be written. After a failure of power it may be there:
-    the file is then refused until its last entry is removed, of which nothing was published.
+    A partly written entry is removed. After a power failure it may remain: the file is then refused until the entry,
+    whose release was not published, is removed.
     """
     with open(path, "r+b", buffering=0) as handle:
         end = handle.seek(0, os.SEEK_END)
-        handle.seek(max(end - TAIL, 0))
-        if LISTED not in handle.read():
+        handle.seek(max(end - TAIL_BYTES, 0))
+        if ENTRY_HEAD not in handle.read():
             return False
         try:
             if handle.write(entry) < len(entry):
@@ -193,7 +194,7 @@ def _appended(path: Path, entry: bytes) -> bool:
 
 
 def _version_of(path: Path) -> tuple[int, ...]:
-    """Return numbers that change with a file's contents, and with its names."""
+    """Return numbers that change with a file's contents and names."""
     if not path.exists():
         return ()
     status = path.stat()
@@ -220,7 +221,7 @@ def _unit_lines(unit: PrivacyUnit) -> list[str]:
 
 
 def _place(path: str | PathLike[str]) -> Path:
-    """Return the one name of a file; refuse one that has several, which two writers could lock apart."""
+    """Return the real path of a file; refuse a file with hard links, whose names have different locks."""
     place = Path(os.path.realpath(path))
     with errors_naming(path):
         if place.exists() and (names := place.stat().st_nlink) > 1:
@@ -229,17 +230,17 @@ def _place(path: str | PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process writes the ledger, and keep others waiting; a killed one waits for nobody."""
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the ledger against other processes while the block runs; a killed process releases its lock."""
     try:
         import fcntl
     except ImportError as error:
         raise InvalidInputError("ledger needs a system that locks files, which this one does not") from error
-    with errors_naming(path), open(f"{path}{LOCK}", "a+b") as handle:
+    with errors_naming(path), open(f"{path}{LOCK_SUFFIX}", "a+b") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _toml(value: str | int) -> str:
-    """Return a text or an integer as TOML, which takes what JSON does of it but for one character."""
+    """Return a text or an integer as TOML: its JSON, with DEL escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

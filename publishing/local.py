@@ -1,4 +1,4 @@
-"""Local privacy, drawn: each person's report from whole-number chances, so that its privacy is a fraction."""
+"""Local randomisers on a grid: integer chances of reports, so that the privacy parameter is a fraction."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from dualmech.immutable import freeze
 from dualmech.mechanisms.local import LocalMechanism
 from dualmech.validate import Array
 
-BITS = 52  # chances are whole numbers over 2^52
-BATCH = 2**20  # reports that are drawn at a time
+BITS = 52  # chances are integers divided by 2^52
+BATCH = 2**20  # reports drawn at a time
 UPWARDS = decimal.Context(50, decimal.ROUND_CEILING)
-EVENED = tuple(10.0**-digits for digits in range(12, 5, -1))
-"""By how much a strategy is mixed with its mean before it is rounded, the least that keeps the ratio tried first."""
+MIXING_WEIGHTS = tuple(10.0**-digits for digits in range(12, 5, -1))
+"""Weights of the mean, which is mixed into a strategy before rounding, until no ratio exceeds e^ε."""
 
 
 class LocalRandomiser:
-    """What a person runs: a report drawn from her column of a strategy, exactly and from the system's entropy.
+    """Draws a person's report from the person's column of a strategy, exactly, from the system's entropy.
 
-    The strategy's columns are brought to whole numbers of chances out of 2^52, a little nearer to each other first, so
-    that no report's chances have a ratio above e^ε; the largest ratio is a fraction. Every draw is one whole number
-    below 2^52 of the operating system's secure generator. There is no seed.
-    Raises `InvalidInputError` or `InputTypeError` for no `LocalMechanism`, or one whose least chance is too small.
+    The strategy's columns are mixed with a little of their mean, and rounded to integer chances out of 2^52, such that
+    no ratio of a report's chances exceeds e^ε. The largest ratio is a fraction. Every draw uses one integer below 2^52
+    from the operating system's secure generator. There is no seed.
+    Raises `InvalidInputError` or `InputTypeError` for no `LocalMechanism`, or one with a too small chance.
 
     Parameters
     ----------
@@ -51,22 +51,22 @@ class LocalRandomiser:
 
     __slots__ = ("_ends", "chances", "mechanism")
 
-    chances: npt.NDArray[np.int64]  # (m, n) of each report by type; columns add up to 2^52
-    mechanism: LocalMechanism  # with the strategy that is drawn from, and its own reconstruction
+    chances: npt.NDArray[np.int64]  # (m, n) of each report for each type; columns add up to 2^52
+    mechanism: LocalMechanism  # with the rounded strategy, and its reconstruction
 
     def __init__(self, mechanism: LocalMechanism) -> None:
         planned = validate.instance(LocalMechanism, mechanism=mechanism)
-        self.chances = freeze(_whole_chances(planned.strategy, planned.epsilon))
+        self.chances = freeze(_integer_chances(planned.strategy, planned.epsilon))
         self._ends = np.cumsum(self.chances, axis=0)
         strategy = np.ldexp(self.chances, -BITS)
-        # The plan's own way to estimate, which may be for another aim than the mean user, without the grid's bias.
-        missed = planned.workload.dense() - planned.reconstruction @ strategy
-        estimates = planned.reconstruction + missed @ np.linalg.pinv(strategy)
-        self.mechanism = LocalMechanism(strategy, planned.epsilon, planned.workload, estimates)
+        # Keep the planned reconstruction, which may be for another objective than the mean user, without bias.
+        bias = planned.workload.dense() - planned.reconstruction @ strategy
+        reconstruction = planned.reconstruction + bias @ np.linalg.pinv(strategy)
+        self.mechanism = LocalMechanism(strategy, planned.epsilon, planned.workload, reconstruction)
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of two types' chances of one report, exactly: at most e^ε."""
+        """The exact maximum ratio of two types' chances of one report: at most e^ε."""
         return _largest_ratio(self.chances)
 
     @property
@@ -79,21 +79,21 @@ class LocalRandomiser:
         return int(self.reports([validate.index(self.chances.shape[1], user=user)])[0])
 
     def reports(self, users: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Draw the reports of many persons by their types (N,), each on its own."""
+        """Draw independent reports of persons with these types, shape (N,)."""
         kinds = validate.indices(self.chances.shape[1], users=users)
         reports = np.empty(len(kinds), dtype=np.int64)
         for start in range(0, len(kinds), BATCH):
             batch = kinds[start : start + BATCH]
-            # The upper bits of eight secure bytes a person: every number below 2^52 is as likely.
-            drawn = np.frombuffer(secrets.token_bytes(8 * len(batch)), dtype=np.uint64) >> np.uint64(64 - BITS)
+            # The upper bits of eight secure bytes: uniform on the integers below 2^52.
+            numbers = np.frombuffer(secrets.token_bytes(8 * len(batch)), dtype=np.uint64) >> np.uint64(64 - BITS)
             for kind in np.unique(batch):
                 persons = np.flatnonzero(batch == kind)
-                places = np.searchsorted(self._ends[:, kind], drawn[persons].astype(np.int64), side="right")
+                places = np.searchsorted(self._ends[:, kind], numbers[persons].astype(np.int64), side="right")
                 reports[start + persons] = places
         return reports
 
     def histogram(self, reports: npt.ArrayLike) -> Array:
-        """Return how often each report came (m,): what a mechanism's `estimate` takes."""
+        """Return the number of each report, shape (m,), for a mechanism's `estimate`."""
         indices = validate.indices(len(self.chances), reports=reports)
         return np.bincount(indices, minlength=len(self.chances)).astype(np.float64)
 
@@ -102,34 +102,34 @@ class LocalRandomiser:
         return f"LocalRandomiser({outputs} outputs x {size} user types, epsilon={decimal_above(self.epsilon)})"
 
 
-def _whole_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
-    """Return columns of whole numbers that add up to 2^52, with no ratio above e^ε."""
-    allowed = Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))  # below e^ε, whatever exp rounds to
+def _integer_chances(strategy: Array, epsilon: float) -> npt.NDArray[np.int64]:
+    """Return columns of integers that add up to 2^52, with no ratio above e^ε."""
+    max_ratio = Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))  # below e^ε, for any rounding of exp
     mean = strategy.mean(axis=1, keepdims=True)
-    for share in EVENED:
+    for share in MIXING_WEIGHTS:
         scaled = np.ldexp((1 - share) * strategy + share * mean, BITS)
-        whole = np.floor(scaled).astype(np.int64)
-        # What is left of each column goes to its likeliest report, whose ratio that moves least.
-        left = 2**BITS - whole.sum(axis=0)
-        whole[np.argmax(whole, axis=0), np.arange(whole.shape[1])] += left
-        if whole.min() > 0 and _largest_ratio(whole) <= allowed:
-            return whole
+        chances = np.floor(scaled).astype(np.int64)
+        # Each column's likeliest report receives the remaining chances: its ratio changes least.
+        remainder = 2**BITS - chances.sum(axis=0)
+        chances[np.argmax(chances, axis=0), np.arange(chances.shape[1])] += remainder
+        if chances.min() > 0 and _largest_ratio(chances) <= max_ratio:
+            return chances
     raise InvalidInputError(
-        f"strategy must have chances above {2.0 ** (8 - BITS):.1g} and an epsilon that whole chances can keep to"
+        f"strategy must have chances above {2.0 ** (8 - BITS):.1g} and an epsilon that integer chances can meet"
     )
 
 
 def _log_above(ratio: Fraction) -> Fraction:
-    """Return a number that is not below the logarithm of a ratio of at least 1, however near to 1 that is.
+    """Return an upper bound on the logarithm of a ratio of at least 1.
 
-    `decimal` rounds logarithms correctly: the next number above is no less than the true one.
+    `decimal` rounds logarithms correctly, so the next larger number is an upper bound.
     """
     if ratio == 1:
         return Fraction(0)
-    near = UPWARDS.divide(decimal.Decimal(ratio.numerator), decimal.Decimal(ratio.denominator))
-    return Fraction(UPWARDS.next_plus(UPWARDS.ln(near)))
+    quotient = UPWARDS.divide(decimal.Decimal(ratio.numerator), decimal.Decimal(ratio.denominator))
+    return Fraction(UPWARDS.next_plus(UPWARDS.ln(quotient)))
 
 
 def _largest_ratio(chances: npt.NDArray[np.generic]) -> Fraction:
     pairs = zip(chances.max(axis=1).tolist(), chances.min(axis=1).tolist(), strict=True)
-    return max(Fraction(most, least) for most, least in pairs)
+    return max(Fraction(high, low) for high, low in pairs)

@@ -11,7 +11,7 @@ MARKUP = re.compile(
     r"[\\`*\[~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?:^|(?<= ))#"
     r"|^ *(?:[-+](?=\s|$)|[-=](?=[-=\s]*$)|\d+[.)](?=\s|$))"
 )
-"""What Markdown may read as markup: special characters anywhere, others at the beginning of a line."""
+"""Possible markup: special characters anywhere, others at the start of a line."""
 
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -29,7 +29,7 @@ def escaped(text: str) -> str:
 
 
 class Page:
-    """A page that is written from its beginning to its end; every method escapes its texts."""
+    """A page, written from start to end; every method escapes its texts."""
 
     def __init__(self, title: str) -> None:
         self._lines = [f"# {escaped(title)}", ""]
@@ -42,7 +42,7 @@ class Page:
             self._lines += [escaped(text), ""]
 
     def items(self, items: Iterable[str | tuple[str, Sequence[str]]]) -> None:
-        """Write a list; an item with a list of its own is a pair."""
+        """Write a list; a pair is an item with an inner list."""
         for item in items:
             text, inner = (item, ()) if isinstance(item, str) else item
             self._lines += [f"- {escaped(text)}", *(f"  - {escaped(line)}" for line in inner)]

@@ -1,4 +1,4 @@
-"""Terms of a plan: the user's statements beyond the problem, kept with the answer."""
+"""Terms of a plan: the user's requirements beyond the problem, stored with the answer."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from dualmech.solution import Solution, retold
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTerms:
-    """The terms that a user stated, kept with the answer: every command and page then repeats the same ones.
+    """The terms that a user specified, stored with the answer, so that all commands and pages agree.
 
     Attributes
     ----------
     quantile : float or None
         Standard deviations in a margin of error.
     delta : float or None
-        The δ at which ε is stated.
+        The δ for which ε is reported.
     rho : str or None
-        The ρ to spend, as a fraction or a decimal; for a plan with targets alone, the ρ that the plan costs.
+        The budget ρ, as a fraction or a decimal; for a plan with targets only, its cost.
     epsilon : float or None
-        The ε to spend on Laplace noise, which has no ρ.
+        The budget ε of Laplace noise, which has no ρ.
     specification : str or None
         Tables, accuracies, level, budget, neighbours, title and date, as JSON (`dualmech.Specification`).
     limits : HardLimits or None
-        Limits that hold together with a budget.
+        Hard limits, which hold together with a budget.
     """
 
     quantile: float | None = None
@@ -45,18 +45,18 @@ class PlanTerms:
 
     @classmethod
     def of(cls, answer: Solution | None) -> PlanTerms | None:
-        """Return the terms that an answer keeps, None where it keeps none."""
+        """Return the terms of an answer, or None if it has none."""
         return cls(**answer.metadata) if answer is not None and answer.metadata else None
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The terms that were stated, by name: what a `Solution` keeps."""
+        """The specified terms by name, for the metadata of a `Solution`."""
         terms = {part.name: getattr(self, part.name) for part in fields(self)}
         return {name: term for name, term in terms.items() if term is not None}
 
     @property
     def margin_tables(self) -> frozenset[str]:
-        """Names of the tables whose accuracy was stated as a margin of error."""
+        """Names of the tables whose accuracy is specified as a margin of error."""
         return frozenset(table_name(table) for table in self._tables if "margin" in table)
 
     @property
@@ -77,18 +77,18 @@ class PlanTerms:
 
 
 def table_name(table: Mapping[str, Any]) -> Any:
-    """Return the name of a table of a specification: its own, or by default its attributes."""
+    """Return the name of a table of a specification, by default its attributes."""
     return table.get("name", " x ".join(map(str, table.get("ask", ()))) or TOTAL)
 
 
 def as_plan(answer: Solution, terms: PlanTerms) -> Solution:
-    """Return an answer with its terms; where the terms state no ρ, with the ρ that the noise costs, rounded up.
+    """Return an answer with its terms; if these have no ρ, with the cost ρ of the noise, rounded up.
 
-    Every print, file and statement of the plan says this ρ. The drawn noise costs some millionths less.
+    All output on the plan has this ρ. The drawn noise costs some millionths less.
     """
-    # With an earlier release in it, an answer costs more than its plan: that is of what is run now.
-    alone = not hasattr(answer.problem, "new_mechanism")
-    if alone and terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
+    # An answer that includes an earlier release costs more than its plan, which is for the new release only.
+    is_new = not hasattr(answer.problem, "new_mechanism")
+    if is_new and terms.rho is None and getattr(answer.problem, "numbers", "") == "targets":
         with contextlib.suppress(DualmechError):  # an infeasible point has no mechanism
             terms = replace(terms, rho=decimal_above(answer.rho, 10))
     return retold(answer, metadata=terms.metadata)

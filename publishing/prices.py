@@ -1,4 +1,4 @@
-"""Prices in sentences: what a looser target saves, a larger weight adds, table by table or query by query."""
+"""Shadow prices in sentences: the effect of looser targets or larger weights, by table or by query."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from dualmech.publishing.plans import PlanTerms
 from dualmech.solution import Solution, require_solution
 from dualmech.validate import Array
 
-MOST_SENTENCES = 6  # most items with a sentence of their own, the dearest first
-MOST_TABLES = 20  # and most tables of a plan
+MAX_SENTENCES = 6  # one for each of the items with the largest prices
+MAX_TABLE_SENTENCES = 20  # the same for the tables of a plan
 
 
 def prices_in_words(answer: Solution) -> tuple[str, ...]:
-    """Return an answer's prices in sentences, the largest first; refused where prices have another meaning.
+    """Return an answer's prices in sentences, the largest first.
 
-    A change by 1 % saves that much to first order, and never more. Of a table whose accuracy was stated as a margin
-    of error, it is the margin that changes.
+    A change of a target or weight by 1 % has this effect to first order, and never a larger one. For a table with a
+    margin of error, the sentence is about the margin.
+    Raises `InvalidInputError` for a problem whose prices have another meaning.
 
     Examples
     --------
@@ -32,17 +33,17 @@ def prices_in_words(answer: Solution) -> tuple[str, ...]:
     terms = PlanTerms.of(require_solution(answer))
     if terms is None or terms.specification is None:
         return price_sentences(answer.problem, answer.prices)
-    return price_sentences(answer.problem, answer.prices, terms.margin_tables, MOST_TABLES)
+    return price_sentences(answer.problem, answer.prices, terms.margin_tables, MAX_TABLE_SENTENCES)
 
 
 def price_sentences(
-    problem: Any, prices: Array, margins: Container[str] = (), most: int = MOST_SENTENCES
+    problem: Any, prices: Array, margins: Container[str] = (), max_sentences: int = MAX_SENTENCES
 ) -> tuple[str, ...]:
-    """Say what prices mean for a problem, the largest first; of tables in `margins` by their margins of error.
+    """Return sentences on the prices of a problem, the largest first; for tables in `margins`, on margins of error.
 
-    A target looser by the fraction t lowers the least cost by at most ``p t / (1 + p t)`` of it, as the same dual
-    weights prove, and by ``p t`` to first order; weights of total variance likewise.
-    Raises `InvalidInputError` for a problem whose prices have no such meaning, or whose items have no names.
+    A target looser by the fraction t lowers the minimum cost by a fraction of at most ``p t / (1 + p t)``, as the same
+    dual solution proves, and by ``p t`` to first order. The same holds for weights of total variance.
+    Raises `InvalidInputError` for a problem whose prices have another meaning, or whose items have no names.
     """
     if problem.price_words is None or isinstance(getattr(problem, problem.numbers), tuple):
         raise InvalidInputError(
@@ -59,21 +60,19 @@ def price_sentences(
     by_margin = {name for name in shares if name[1:-1] in margins}
 
     def sentence(items: str, several: bool, share: float, margin: bool) -> str:
-        if margin:  # whose square is the variance
+        if margin:  # the variance is proportional to its square
             return f"1 % more margin of {items} {effect.format(_percent(2 * share))}."
         return f"{change.format('s' if several else '')} of {items} by 1 % {effect.format(_percent(share))}."
 
     order = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
-    lines = [sentence(name, numbers[name] > 1, shares[name], name in by_margin) for name in order[:most]]
-    if rest := order[most:]:
-        items = "the other one" if len(rest) == 1 else f"all {len(rest)} others"
-        lines.append(sentence(items, True, sum(shares[name] for name in rest), by_margin.issuperset(rest)))
-    free = [name for name in shares if shares[name] <= 0]
-    if free:
-        named = ", ".join(free[:MOST_SENTENCES]) + (
-            f" and {len(free) - MOST_SENTENCES} more" if len(free) > MOST_SENTENCES else ""
-        )
-        lines.append(f"At no price: {named}; the others decide the noise.")
+    lines = [sentence(name, numbers[name] > 1, shares[name], name in by_margin) for name in order[:max_sentences]]
+    if remaining := order[max_sentences:]:
+        items = "the other one" if len(remaining) == 1 else f"all {len(remaining)} others"
+        lines.append(sentence(items, True, sum(shares[name] for name in remaining), by_margin.issuperset(remaining)))
+    unpriced = [name for name in shares if shares[name] <= 0]
+    if unpriced:
+        more = f" and {len(unpriced) - MAX_SENTENCES} more" if len(unpriced) > MAX_SENTENCES else ""
+        lines.append(f"At no price: {', '.join(unpriced[:MAX_SENTENCES])}{more}; the others determine the noise.")
     return tuple(lines)
 
 

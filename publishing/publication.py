@@ -1,4 +1,4 @@
-"""A release as it is planned, before any record is read, and as it is drawn: cost, accuracy, tables, statement."""
+"""Release plans and publications: cost, accuracy, tables and the statement, before and after noise is drawn."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from dualmech.workloads.base import Workload, check_workload
 
 DELTAS = (1e-6, 1e-9, 1e-12)
 
-UNDECLARED = records.Records(None)  # columns that no attribute reads have no meaning
+UNDECLARED = records.Records(None)  # no column has a declared role
 
 
 class ReleasePlan(Displayed):
-    """A mechanism on its grid and what it will publish, as `dualmech.plan_release` returns it: no record is in it.
+    """A mechanism on its grid and the workload to publish, as `dualmech.plan_release` returns it; it holds no record.
 
     Attributes
     ----------
     drawn : Measured
-        The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the noise that is drawn.
+        The mechanism on its grid; ``drawn.mechanism`` is the Gaussian mechanism with the covariance of the drawn noise.
     workload : Workload
-        What is published.
+        The published queries.
     answer : Solution or None
-        What the noise is the best for, with the proof, where the mechanism came as one.
+        The solution of the mechanism, with its certificate; None for a bare mechanism.
     """
 
     def __init__(self, drawn: Measured, workload: Workload, answer: Solution | None = None) -> None:
@@ -65,72 +65,72 @@ class ReleasePlan(Displayed):
         self.drawn: Any = drawn
         self.workload = check_workload(workload)
         self.answer = None if answer is None else require_solution(answer)
-        self.ledger: Any = None  # where it was recorded, the ledger with it
-        self._declared: records.Records | None = None  # of columns, where the plan has no specification that says so
-        self._known: dict[str, Array] = {}  # variances of tables
-        self._still: dict[str, npt.NDArray[np.bool_]] = {}  # entries of tables that no neighbour changes
+        self.ledger: Any = None  # the ledger that records this release
+        self._declared: records.Records | None = None  # roles of columns, if no specification declares them
+        self._table_variances: dict[str, Array] = {}
+        self._table_unmoved: dict[str, npt.NDArray[np.bool_]] = {}
 
     def draw(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Count records, answer the whole queries and add noise that nobody can predict; see `dualmech.release`.
+        """Count records, answer the queries and add discrete Gaussian noise; see `dualmech.release`.
 
-        Raises `BackendError` where OpenDP is not installed; what `dualmech.release` refuses of records.
+        Raises `BackendError` if OpenDP is not installed, and the errors of `dualmech.release` about records.
         """
         return self.joined(self.draw_new(records, allow_empty=allow_empty))
 
     def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Draw the new noisy answers alone, which spends the ρ of the plan; see `draw`."""
-        empty = validate.boolean(allow_empty=allow_empty)
+        """Draw only the new noisy answers, at the ρ of the plan; see `draw`."""
+        validate.boolean(allow_empty=allow_empty)
         planned = self.declaring(records)
         require_sampler()
-        data = self.drawn.read(read_as(records, planned.declared), self.workload.domain, empty)
+        data = self.drawn.read(read_as(records, planned.declared), self.workload.domain, allow_empty)
         publication = Publication(self.drawn, self.drawn.draw(data, discrete_gaussian), self.workload, self.answer)
-        # what the plan knows: its specification, its tables and their variances; but what was recorded is one release
+        # Keep the plan's specification, tables and variances. The ledger recorded one release, not this one.
         vars(publication).update(vars(planned) | {"ledger": None})
         return publication
 
     def joined(self, publication: Publication) -> Publication:
-        """Return a publication of `draw_new`, combined with the earlier release that the plan reuses, if any."""
+        """Return a publication of `draw_new`, combined with the earlier release that the plan reuses."""
         return validate.instance(Publication, publication=publication)
 
     @property
     def declared(self) -> records.Records:
-        """Declarations of columns that no attribute reads: counts, columns left unread, persons; without a source."""
+        """Declared roles of the columns that are no attributes (counts, persons, ignored); it holds no records."""
         return records_of(self.specification) if self._declared is None else self._declared
 
     def declaring(self, source: object) -> ReleasePlan:
-        """Return the plan for records that declare their columns; counts declare none.
+        """Return the plan with the column roles that records declare; counts declare none.
 
-        Raises `InvalidInputError` for records that contradict the plan, and for counts where the plan truncates the
-        records of persons: counts do not tell persons apart.
+        Raises `InvalidInputError` for records that contradict the plan, and for counts if the plan bounds the records
+        of each person: counts do not distinguish persons.
         """
         if not is_records(source):
             if (bound := truncation(self.declared)) is not None:
                 raise InvalidInputError(
-                    f"records must be rows with a column {bound.person!r}, of each of which the plan counts at most "
-                    f"{bound.at_most}, got counts, which do not tell persons apart"
+                    f"records must be rows with a column {bound.person!r}, because the plan counts at most "
+                    f"{bound.at_most} of each person, got counts, which do not tell persons apart"
                 )
             return self
         planned = copy.copy(self)
         planned._declared = columns_of(read_as(source, self.declared))
-        planned.unit  # noqa: B018  # raises, before any record is read, if the noise does not protect the unit
+        planned.unit  # noqa: B018  # raises if the noise does not protect the unit, before any record is read
         return planned
 
     @property
     def unit(self) -> PrivacyUnit:
-        """The unit of privacy: what neighbouring sets of records differ by."""
+        """The unit of privacy: the difference between neighbouring sets of records."""
         rule = None if self.specification is None else self.specification.neighbours
         return PrivacyUnit.of(self.relation, self.declared, self.workload.domain, rule)
 
     @property
     def terms(self) -> PlanTerms | None:
-        """What the plan keeps of what was asked."""
+        """The terms that the user stated with the problem; None if the answer keeps none."""
         return PlanTerms.of(self.answer)
 
     @cached_property
     def specification(self) -> Specification | None:
-        """What was asked, where the plan keeps it.
+        """The specification of the plan, or None.
 
-        Raises `InvalidInputError` for a plan of other tables, or whose noise does not protect those who were asked for.
+        Raises `InvalidInputError` if the plan publishes other tables or protects other neighbours than it specifies.
         """
         specification = specification_of(self.terms)
         if specification is not None and self.answer is not None:
@@ -139,58 +139,60 @@ class ReleasePlan(Displayed):
 
     @property
     def quantile(self) -> float:
-        """Standard deviations in a margin of error where no level is named: as asked, else for 19 in 20."""
+        """The default number of standard deviations in a margin of error: the requested one, else of level 0.95."""
         quantile = None if self.terms is None else self.terms.quantile
         return normal_quantile(LEVEL) if quantile is None else quantile
 
     @cached_property
     def rho(self) -> Fraction:
-        """The ρ of zero-concentrated differential privacy: the ρ that the plan keeps, else exactly the ρ of the grid.
+        """The ρ of zero-concentrated differential privacy: the maximum of the plan's ρ and the exact ρ on the grid.
 
-        A plan's is not below the grid's, which differs by some 1e-9 from machine to machine: both are compared here.
+        The ρ on the grid differs by about 1e-9 (relative) between machines.
         """
-        drawn: Fraction = self.drawn.squared_privacy_cost / 2
-        kept = None if self.terms is None else self.terms.rho
-        return drawn if kept is None else max(drawn, Fraction(kept))
+        grid_rho: Fraction = self.drawn.squared_privacy_cost / 2
+        plan_rho = None if self.terms is None else self.terms.rho
+        return grid_rho if plan_rho is None else max(grid_rho, Fraction(plan_rho))
 
     @property
     def rho_text(self) -> str:
-        """ρ as a decimal of ten digits that is not below it."""
+        """ρ, rounded up to ten digits."""
         return decimal_above(self.rho, 10)
 
     def epsilon(self, delta: float) -> float:
-        """Return an ε at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up.
+        """Return an ε, rounded up, that ρ implies: the release is (ε, δ)-differentially private.
 
-        The noise is discrete: the curve of the continuous Gaussian mechanism, which is lower, does not hold for it.
+        The lower privacy curve of the continuous Gaussian mechanism does not hold for discrete noise.
         """
         return accounting.zcdp_epsilon(rounded_up(self.rho), delta) if self.rho else 0.0
 
     @cached_property
     def epsilons(self) -> Mapping[float, str]:
-        """The ε that are told, as decimals not below them, by δ: the one that was asked, or the usual ones."""
+        """ε by δ, as decimals rounded up: for the requested δ, or by default for 1e-6, 1e-9 and 1e-12."""
         deltas = DELTAS if self.terms is None or self.terms.delta is None else (self.terms.delta,)
         return {delta: decimal_above(self.epsilon(delta)) for delta in deltas}
 
     def delta(self, epsilon: float) -> float:
-        """Return a δ at which the release is (ε, δ)-differentially private, as ρ implies it; rounded up."""
+        """Return a δ, rounded up, that ρ implies: the release is (ε, δ)-differentially private."""
         return accounting.zcdp_delta(rounded_up(self.rho), epsilon) if self.rho else 0.0
 
     @cached_property
     def derivations(self) -> Mapping[str, tuple[str, ...]]:
-        """The derived columns of each table of which the plan asks some; see `Publication.derived`."""
-        kept = {
-            table: kinds for specification in self._specifications for table, kinds in specification.derivations.items()
+        """The requested kinds of derived tables, by table; see `Publication.derived`."""
+        return {
+            table: kinds
+            for specification in self._specifications
+            for table, kinds in specification.derivations.items()
+            if table in self.published
         }
-        return {table: kinds for table, kinds in kept.items() if table in self.published}
 
     def ordered_sides(self, table: str) -> list[str]:
-        """Return the sides of a table in the order in which a specification asks for them, or of the attributes."""
+        """Return the axes of a table by name, in the order of the specification or else of the attributes."""
         sides, questions = [*self._table(table).sides], self.asks.get(table, {})
         return [*questions] if {*questions} == {*sides} else sides
 
     @cached_property
     def published(self) -> dict[str, PublishedTable]:
-        """The tables, by name: what their entries are called."""
+        """The tables by name, with the labels of their entries."""
         return {table.name: table for table in published_tables(self.workload)}
 
     @property
@@ -200,41 +202,44 @@ class ReleasePlan(Displayed):
 
     @property
     def neighbours(self) -> str:
-        """By what neighbouring sets of records differ, in words."""
+        """The difference between neighbouring sets of records, in words."""
         return neighbours_text(self)
 
     @cached_property
     def relation(self) -> str:
-        """The relation of the data sets that are counted, as `dualmech.neighbours.canonical` writes it."""
+        """The neighbour relation, in the form of `dualmech.neighbours.canonical`."""
         return canonical(getattr(self.drawn.mechanism, "neighbours", None), self.workload.domain)
 
     def unmoved(self, table: str) -> npt.NDArray[np.bool_]:
-        """Return which entries of a table no neighbour changes, an axis a side: they are published as they are."""
-        listed = self._table(table)
-        if table not in self._still:
-            unmoved = np.zeros(listed.shape, dtype=bool)
+        """Return a mask of the entries of a table that no neighbour changes: they are published without noise."""
+        layout = self._table(table)
+        if table not in self._table_unmoved:
+            unmoved = np.zeros(layout.shape, dtype=bool)
             if hasattr(self.drawn, "unmoved"):
-                unmoved = self.drawn.unmoved(listed.asked) if self.drawn.by_table else self._unmoved[listed.rows]
-            self._still[table] = np.asarray(unmoved).reshape(listed.shape) | listed.empty
-        return self._still[table].copy()
+                unmoved = self.drawn.unmoved(layout.table_key) if self.drawn.by_table else self._unmoved[layout.rows]
+            self._table_unmoved[table] = np.asarray(unmoved).reshape(layout.shape) | layout.impossible
+        return self._table_unmoved[table].copy()
 
     def variances(self, table: str) -> Array:
-        """Return the variance of each estimate of a table, an axis a side; 0 of what no neighbour changes."""
-        listed = self._table(table)
-        if table not in self._known:
+        """Return the variances of the estimates of a table; 0 for entries that no neighbour changes."""
+        layout = self._table(table)
+        if table not in self._table_variances:
             mechanism = self.drawn.mechanism
             variances = (
-                np.asarray(mechanism.variances(listed.asked)) if self.drawn.by_table else self._spread[listed.rows]
+                np.asarray(mechanism.variances(layout.table_key))
+                if self.drawn.by_table
+                else self._all_variances[layout.rows]
             )
-            self._known[table] = np.where(self.unmoved(table), 0.0, variances.reshape(listed.shape))
-        return self._known[table].copy()
+            self._table_variances[table] = np.where(self.unmoved(table), 0.0, variances.reshape(layout.shape))
+        return self._table_variances[table].copy()
 
     def margins(self, table: str, level: float | None = None, simultaneous: bool = False) -> Array:
-        """Return the margin of error of each estimate: truth lies within it with this probability.
+        """Return margins of error: the true value lies within the margin with probability `level`.
 
-        Without a level it is the plan's own, or 19 in 20 where that keeps none.
-        With `simultaneous`, all truths of all tables do at once: by Šidák's inequality, which holds for Gaussian noise
-        however it is correlated, at the level ``level^(1/m)`` of each of the m that have noise.
+        The default level is the plan's, else 0.95.
+        With `simultaneous`, the true values of all tables lie within their margins at once. By Šidák's inequality,
+        which holds for Gaussian noise with any correlation, each of the m noisy entries then has the level
+        ``level^(1/m)``.
         """
         quantile = self.quantile if level is None else normal_quantile(validate.probability(level=level))
         if validate.boolean(simultaneous=simultaneous):
@@ -242,21 +247,21 @@ class ReleasePlan(Displayed):
         return np.asarray(quantile * np.sqrt(self.variances(table)))
 
     def lines(self, level: float | None = None, simultaneous: bool = False) -> list[str]:
-        """Return who is protected, the exact privacy, and the largest margin of error of each table, in lines."""
+        """Return lines with the protected unit, the exact privacy cost, and each table's largest margin of error."""
         return plan_lines(self, level, simultaneous)
 
     def check_columns(self, source: object) -> list[str]:
-        """Refuse records whose columns lack an attribute: of a file the header is read, and no record.
+        """Return the unread columns of records; refuse records without a column for each attribute.
 
-        Returns the columns that are not read, which are passed over.
-        Raises `FileFormatError` or `InvalidInputError` with the attribute; `InputTypeError` where no domain says which
-        columns to count. Counts have no columns, and pass.
+        Of a file only the header is read. Counts have no columns, and pass.
+        Raises `FileFormatError` or `InvalidInputError` with the missing attribute; `InputTypeError` if the workload has
+        no domain.
         """
         return check_columns(read_as(source, self.declared), self.workload)
 
     @cached_property
     def asks(self) -> Mapping[str, Mapping[str, Any]]:
-        """What a specification asks of each table's attributes, where the plan keeps one."""
+        """The requested statistics by table and attribute; empty if the plan keeps no specification."""
         return {
             table: question for specification in self._specifications for table, question in specification.asks.items()
         }
@@ -274,7 +279,7 @@ class ReleasePlan(Displayed):
         return np.asarray(self.drawn.unmoved(self.workload))
 
     @cached_property
-    def _spread(self) -> Array:
+    def _all_variances(self) -> Array:
         return self._variances(self.workload)
 
     def _variances(self, workload: Workload) -> Array:
@@ -285,8 +290,8 @@ class ReleasePlan(Displayed):
 
     def _table(self, name: str) -> PublishedTable:
         if not isinstance(name, str) or name not in self.published:
-            near = did_you_mean(name, self.published) if isinstance(name, str) else ""
-            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {validate.shown(name)}{near}")
+            hint = did_you_mean(name, self.published) if isinstance(name, str) else ""
+            raise InvalidInputError(f"table must be one of {list(self.tables)}, got {validate.shown(name)}{hint}")
         return self.published[name]
 
     def _facts(self) -> dict[str, object]:
@@ -302,26 +307,26 @@ class ReleasePlan(Displayed):
 
 
 def specification_of(terms: PlanTerms | None) -> Specification | None:
-    """Return the specification that terms keep, if any."""
+    """Return the specification in the terms of a plan, or None."""
     return None if terms is None or terms.specification is None else Specification.of_json(terms.specification)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A release as a combination of several tells of it.
+    """One release of a combination.
 
     Attributes
     ----------
     rho : Fraction
-        What it costs.
+        Its privacy cost.
     tables : tuple of str
-        What it publishes.
+        Names of its tables.
     digest : str
-        SHA-256 of its noisy answers, which no other release has.
+        SHA-256 of its noisy answers, which identifies it.
     terms : PlanTerms or None
-        What its plan keeps of what was asked.
+        The terms of its plan.
     declared : Records
-        What columns of its records mean that no attribute reads.
+        The declared roles of its columns that are no attributes.
     """
 
     rho: Fraction
@@ -334,42 +339,41 @@ class Part:
 MEASURES = ("estimate", "margin", "low", "high")
 INDEX, STATEMENT = "tables.csv", "STATEMENT.md"
 
-
-DIGITS = 4  # of a margin of error that tables show
-ROUNDING = 1e-10  # of answers without noise that are put together from parts, relative to the largest of a table
+MARGIN_DIGITS = 4  # significant digits of a margin of error in the tables
+ROUNDING_TOL = 1e-10  # rounding error of an answer without noise, relative to the largest answer of its table
 
 
 class Publication(ReleasePlan):
-    """Noisy answers as `dualmech.release` returns them: all that is left of the records, and safe to tell.
+    """Noisy answers as `dualmech.release` returns them. They may be published: no other trace of the records is kept.
 
     Attributes
     ----------
     measured : array or dict of arrays
-        What everything is estimated from.
+        The noisy answers, which determine all tables.
     drawn, workload, answer
-        As of the `ReleasePlan` that was carried out.
+        As in the `ReleasePlan`.
     """
 
     def __init__(self, drawn: Measured, measured: object, workload: Workload, answer: Solution | None = None) -> None:
         super().__init__(drawn, workload, answer)
         self.measured: Any = measured
-        self.combined: tuple[Part, ...] = ()  # of several releases, each of them
+        self.combined: tuple[Part, ...] = ()  # the releases of a combination
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The releases that it is made of: itself, or those that were combined."""
+        """The combined releases, or this release alone."""
         if self.combined:
             return self.combined
         return (Part(self.rho, self.tables, measured_digest(self.measured), self.terms, self.declared),)
 
     @property
     def declared(self) -> records.Records:
-        """Declarations of columns that no attribute reads; of a combination those of its first release."""
+        """Declared roles of the columns that are no attributes; for a combination, in its first release."""
         return self.combined[0].declared if self.combined else super().declared
 
     @property
     def terms(self) -> PlanTerms | None:
-        """What its plan keeps of what was asked; of a combination the level and the δ that all its plans share."""
+        """The terms of its plan; for a combination, only the level and the δ that all its plans share."""
         if not self.combined:
             return super().terms
         levels = [
@@ -380,38 +384,35 @@ class Publication(ReleasePlan):
 
     @property
     def _specifications(self) -> tuple[Specification, ...]:
-        kept = (specification_of(part.terms) for part in self.combined)
-        return (
-            tuple(specification for specification in kept if specification is not None)
-            if self.combined
-            else super()._specifications
-        )
+        if not self.combined:
+            return super()._specifications
+        specifications = (specification_of(part.terms) for part in self.combined)
+        return tuple(specification for specification in specifications if specification is not None)
 
     def draw_new(self, records: object, *, allow_empty: bool = False) -> Publication:
-        """Refuse to draw again: that is another release, which costs as much once more, and has a plan of its own."""
+        """Refuse: a second draw is another release, with its own plan and privacy cost."""
         raise InvalidInputError("a publication has no second draw: plan another release, dualmech.plan_release")
 
     def estimates(self, table: str) -> Array:
-        """Return the unbiased estimates of a table, an axis a side; what no neighbour changes is the truth."""
-        listed = self._table(table)
+        """Return the unbiased estimates of a table; entries that no neighbour changes have their true values."""
+        layout = self._table(table)
         by_table = self.drawn.by_table
-        estimates = self.drawn.estimate(self.measured, listed.asked) if by_table else self._answers[listed.rows]
-        estimates, known = np.reshape(estimates, listed.shape), self.unmoved(table)
-        estimates = np.where(listed.empty, 0.0, estimates)
-        near = np.rint(estimates)  # whole rows have whole answers, which sums of parts miss by their rounding alone
-        return np.where(
-            known & (np.abs(estimates - near) <= ROUNDING * np.abs(estimates).max(initial=0.0)), near, estimates
-        )
+        estimates = self.drawn.estimate(self.measured, layout.table_key) if by_table else self._answers[layout.rows]
+        estimates = np.where(layout.impossible, 0.0, np.reshape(estimates, layout.shape))
+        # Without noise, integer-valued queries have integer answers. Undo the rounding of the sums that form them.
+        integers = np.rint(estimates)
+        off_integer = np.abs(estimates - integers) > ROUNDING_TOL * np.abs(estimates).max(initial=0.0)
+        return np.where(self.unmoved(table) & ~off_integer, integers, estimates)
 
     def rows(
         self, table: str, level: float | None = None, simultaneous: bool = False
     ) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
-        """Return the heading of a table and its rows: a label a side, then estimate, margin and interval.
+        """Return the heading of a table and its rows: a label for each axis, then estimate, margin and interval.
 
-        Sides are in the order in which a specification asks for them, else in the order of the attributes.
+        The axes are in the order of the specification, else of the attributes.
         """
-        listed, sides = self._table(table), self.ordered_sides(table)
-        cells = itertools.product(*(listed.sides[side] for side in sides))
+        sides = self.ordered_sides(table)
+        cells = itertools.product(*(self._table(table).sides[side] for side in sides))
         numbers = self._measures(table, self.margins(table, level, simultaneous))
         return (*sides, *MEASURES), ((*cell, *number) for cell, number in zip(cells, numbers, strict=True))
 
@@ -419,7 +420,9 @@ class Publication(ReleasePlan):
         sides = [*self._table(table).sides]
         order = [sides.index(side) for side in self.ordered_sides(table)]
         pairs = (np.transpose(array, order).ravel().tolist() for array in (self.estimates(table), margins))
-        return ((one, margin, one - margin, one + margin) for one, margin in zip(*pairs, strict=True))
+        return (
+            (estimate, margin, estimate - margin, estimate + margin) for estimate, margin in zip(*pairs, strict=True)
+        )
 
     def _with_keys(self, table: str) -> tuple[list[str], Iterator[tuple[str, ...]]]:
         published, heading = self._table(table), list[str]()
@@ -431,14 +434,18 @@ class Publication(ReleasePlan):
         return heading, (tuple(itertools.chain(*cells)) for cells in itertools.product(*columns))
 
     def derived(self, table: str, kind: str, level: float | None = None) -> tuple[list[str], list[Any]]:
-        """Return the heading and rows of what follows from a table at no further privacy: a label a side, and interval.
+        """Return the heading and rows of statistics derived from a table, with intervals, at no further privacy cost.
 
-        `kind` is ``share``, every row over the total of the attribute that the table names last; ``mean``, the sum of
-        an attribute over the number of records that have a value; ``median``, where running sums reach half of the
-        last; ``quantile 0.9``, where they reach nine tenths of it. Each interval holds at the level: of quotients by
-        Fieller's theorem, without an end where the denominator cannot be told from 0; of quantiles from a band of all
+        `kind` is one of
+
+        - ``share``: every row divided by the total over the table's last attribute;
+        - ``mean``: the sum of an attribute divided by the number of records that have a value;
+        - ``median``, ``quantile 0.9``: the first value whose running sum is at least that share of the total.
+
+        Each interval holds at the level. Intervals of quotients are by Fieller's theorem, and unbounded if the
+        denominator cannot be distinguished from 0. Intervals of quantiles follow from a simultaneous band of the
         running sums.
-        Raises `InvalidInputError` for a table that does not ask what this needs.
+        Raises `InvalidInputError` for a table without the queries that `kind` needs.
 
         Examples
         --------
@@ -455,14 +462,14 @@ class Publication(ReleasePlan):
         return derived(self, self._table(table).name, kind, level)
 
     def frame(self, table: str, level: float | None = None, simultaneous: bool = False) -> Any:
-        """Return a table as a pandas DataFrame, a row an entry: labels, estimate, margin of error, interval."""
+        """Return a table as a pandas DataFrame with one row per entry: labels, estimate, margin of error, interval."""
         return as_frame(*self.rows(table, level, simultaneous))
 
     def estimate(self, queries: object) -> tuple[float, float] | tuple[Array, Array]:
-        """Return the estimate of a derived query and its variance, from the joint noise of all tables.
+        """Return the estimates of further queries and their variances, from the joint noise of all tables.
 
-        `queries` is a `Workload` of any queries in the span, where the mechanism is on a matrix; of tables, a product
-        query: a mapping of attributes to factors, as `BlockMechanism.variance_of` takes it.
+        For a mechanism on a matrix, `queries` is a `Workload` of queries in its span. For a mechanism of tables, it is
+        one product query: a mapping of attributes to factors, as in `BlockMechanism.variance_of`.
         """
         if not self.drawn.by_table:
             workload = validate.instance(Workload, queries=queries)
@@ -479,16 +486,17 @@ class Publication(ReleasePlan):
         return float(table), variance
 
     def write(self, folder: str | PathLike[str], level: float | None = None, simultaneous: bool = False) -> list[str]:
-        """Write a CSV file a table, a list of them, and the statement; return the names of the files.
+        """Write one CSV file for each table, an index and the statement; return the names of the files.
 
-        The folder must not exist; it is there whole or not at all. Numbers have the digits that noise leaves: four of
-        the margin. Where labels are no values, two columns have the first and the last value of each, to sort and join.
+        The folder must not exist; after an error it does not exist. Numbers are rounded to four significant digits of
+        the margin. If a label is not a value (``18 to 24``), two more columns give its first and last value, to
+        sort and join by.
         """
         with files.atomic_folder(folder) as place:
             return write_into(self, place, level, simultaneous)
 
     def statement(self, level: float | None = None, simultaneous: bool = False) -> str:
-        """Return a page in Markdown that says what was asked, protected and promised, and what is not covered."""
+        """Return the statement in Markdown: the request, the protected unit, the guarantee and its limits."""
         return statement(self, level, simultaneous)
 
     @cached_property
@@ -497,28 +505,28 @@ class Publication(ReleasePlan):
 
 
 def write_into(released: Publication, folder: Path, level: float | None, simultaneous: bool) -> list[str]:
-    """Write what `Publication.write` does into a folder that exists."""
+    """Write the files of `Publication.write` into an existing folder."""
     names = [file_name(number, name, len(released.tables)) for number, name in enumerate(released.tables, start=1)]
-    listed: list[tuple[str, str, int, object]] = []
+    index: list[tuple[str, str, int, object]] = []
     for name, table in zip(names, released.tables, strict=True):
         (heading, labels), margins = released._with_keys(table), released.margins(table, level, simultaneous)
         numbers = zip(labels, released._measures(table, margins), strict=True)
         write_rows(folder / name, (*heading, *MEASURES), ((*entry, *to_digits(*values)) for entry, values in numbers))
         largest = to_digits(margin=float(margins.max()))[1]
-        listed.append((name, table, released.published[table].entries, largest))
+        index.append((name, table, released.published[table].entries, largest))
     for name, table in zip(names, released.tables, strict=True):
         for kind in released.derivations.get(table, ()):
             target = f"{name.removesuffix('.csv')}_{kind.replace(' ', '_')}.csv"
             heading, lines = released.derived(table, kind, level)
             write_rows(folder / target, heading, map(_with_digits, lines))
-            listed.append((target, f"{table}: {kind}", len(lines), ""))
-    write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), listed)
+            index.append((target, f"{table}: {kind}", len(lines), ""))
+    write_rows(folder / INDEX, ("file", "table", "entries", "largest margin"), index)
     files.atomic.write_text(folder / STATEMENT, released.statement(level, simultaneous))
-    return [*(name for name, *_ in listed), INDEX, STATEMENT]
+    return [*(name for name, *_ in index), INDEX, STATEMENT]
 
 
 def measured_digest(measured: Any) -> str:
-    """Return the SHA-256 of noisy answers, which tells a release from every other."""
+    """Return the SHA-256 of noisy answers, which identifies a release."""
     hashed = hashlib.sha256()
     arrays = measured if isinstance(measured, Mapping) else {(): measured}
     for axes in sorted(arrays):
@@ -528,7 +536,7 @@ def measured_digest(measured: Any) -> str:
 
 
 def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple[float, ...]:
-    """Return numbers to the digits that noise leaves.
+    """Round numbers to `MARGIN_DIGITS` significant digits of the margin; return integers for integer values if it is 0.
 
     Examples
     --------
@@ -538,95 +546,95 @@ def to_digits(estimate: float = 0.0, margin: float = 0.0, *ends: float) -> tuple
     (3000, 0)
     """
     numbers = (estimate, margin, *ends)
-    if margin == 0:  # the truth
+    if margin == 0:  # the true value
         return tuple(int(number) if number == int(number) else number for number in numbers)
-    places = DIGITS - 1 - math.floor(math.log10(margin))
+    places = MARGIN_DIGITS - 1 - math.floor(math.log10(margin))
     return tuple(round(number, places) + 0.0 for number in numbers)
 
 
 def _with_digits(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    labels, (middle, low, high) = row[:-3], row[-3:]
-    if isinstance(middle, str) or not all(map(math.isfinite, (middle, low, high))):
+    labels, (estimate, low, high) = row[:-3], row[-3:]
+    if isinstance(estimate, str) or not all(map(math.isfinite, (estimate, low, high))):
         return row
-    rounded = to_digits(middle, (high - low) / 2, low, high)
-    return (*labels, rounded[0], *rounded[2:])
+    estimate, _, low, high = to_digits(estimate, (high - low) / 2, low, high)
+    return (*labels, estimate, low, high)
 
 
-# What a release takes, and refuses before any record is read.
+# Arguments of a release, checked before any record is read.
 
 
 SEEDS = ("rng", "seed", "random_state", "random_seed", "generator", "key", "sampler", "noise")
 
 
-GRID = 1e-5  # how much more the grid may make noise cost once it is scaled, relative
+GRID_FACTOR = 1 + 1e-5  # maximum increase of the privacy cost by rounding scaled noise to the grid
 
 
-def require_no_seed(refused: Mapping[str, object]) -> None:
-    """Refuse a seed, and all else that a release takes no argument for."""
-    shown = ", ".join(refused)
-    if any(name in SEEDS for name in refused):
+def require_no_seed(arguments: Mapping[str, object]) -> None:
+    """Refuse a seed, and all other unknown arguments of a release."""
+    names = ", ".join(arguments)
+    if any(name in SEEDS for name in arguments):
         raise InputTypeError(
-            f"a release takes no {shown}: noise that can be drawn again protects nobody; a mechanism's simulate takes "
+            f"a release takes no {names}: noise that can be drawn again protects nobody; a mechanism's simulate takes "
             f"a seed, for study"
         )
-    if refused:
+    if arguments:
         raise InputTypeError(
-            f"a release takes no {shown}: what it costs is settled by the mechanism, and limited by rho; accuracy is "
-            f"asked of the problem, levels of what is returned"
+            f"a release takes no {names}: the mechanism determines the privacy cost, and rho limits it; set accuracy "
+            f"in the problem, and levels on the returned publication"
         )
 
 
 def require_within(squared_cost: Fraction, rho: object) -> None:
-    """Refuse an exact squared privacy cost of more than twice the ρ allowed: a number or a text, or UNBOUNDED."""
+    """Refuse an exact squared privacy cost above 2 ρ for the allowed `rho`, a number or text; None allows UNBOUNDED."""
     limit = None if rho is None else validate.exact_number(rho=rho)
     if limit is None and squared_cost > 2 * UNBOUNDED:
         raise InvalidInputError(
-            f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: no more than "
-            f"{UNBOUNDED} is released unless rho says so; ask for less accuracy, or allow so much, rho=… (--rho …)"
+            f"mechanism costs rho = {decimal_above(squared_cost / 2)}, which protects next to nothing: by default at "
+            f"most {UNBOUNDED} is released; ask for less accuracy, or allow this cost with rho=… (--rho …)"
         )
     if limit is not None and squared_cost > 2 * limit:
-        larger = float(squared_cost / (2 * limit)) * (1 + GRID)
+        factor = float(squared_cost / (2 * limit)) * GRID_FACTOR
         raise InvalidInputError(
             f"mechanism costs rho = {decimal_above(squared_cost / 2, 12)}, more than the {decimal_below(limit, 12)} "
-            f"allowed: solve again with that rho (--rho …); the same noise {larger:.12g} times as large, all variances "
-            f"with it, costs that much, in Python mechanism.scaled({larger:.12g})"
+            f"allowed: solve again with that rho (--rho …), or multiply all variances by {factor:.12g}, in Python "
+            f"mechanism.scaled({factor:.12g})"
         )
 
 
 def records_of(specification: Specification | None) -> records.Records:
-    """Return what a specification declares of columns; nothing without one."""
+    """Return the column roles that a specification declares."""
     return UNDECLARED if specification is None else specification.records
 
 
 def read_as(source: object, declared: records.Records) -> object:
-    """Return records with what a plan declares of their columns; counts as they are.
+    """Return records with the column roles that a plan declares; counts are returned unchanged.
 
-    Raises `InvalidInputError` for records that declare something else themselves.
+    Raises `InvalidInputError` for records that declare other roles themselves.
     """
     if not is_records(source):
         return source
-    stated = records.Records.of(source)
+    user_records = records.Records.of(source)
     if declared == UNDECLARED:
-        return stated
-    if columns_of(stated) not in (UNDECLARED, declared):
-        raise InvalidInputError("records must say of their columns what the specification says, or nothing")
-    return replace(declared, source=stated.source, report=stated.report)
+        return user_records
+    if columns_of(user_records) not in (UNDECLARED, declared):
+        raise InvalidInputError("records must declare the same columns as the specification, or none")
+    return replace(declared, source=user_records.source, report=user_records.report)
 
 
 def columns_of(source: object) -> records.Records:
-    """Return what records declare of their columns, without the records; counts declare nothing."""
+    """Return the column roles that a source declares, without its records; counts declare none."""
     declared = records.Records.of(source) if is_records(source) else UNDECLARED
     return replace(declared, source=None, report=records.quiet)
 
 
 def truncation(declared: records.Records) -> Bound | None:
-    """Return the bound beyond which records of a person are left out, None without one."""
+    """Return the contribution bound that truncates the records of each person, or None."""
     bound = declared.persons
     return None if bound is None or bound.check else bound
 
 
 def check_columns(source: object, workload: Workload | None) -> list[str]:
-    """Return the columns of records that are not read; refuse what lacks an attribute. Counts have no columns."""
+    """Return the unread columns of records; refuse records that lack an attribute. Counts have no columns."""
     if workload is None or not is_records(source):
         return []
     return records.Records.of(source).check_columns(require_domain(workload.domain))

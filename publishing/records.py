@@ -1,4 +1,4 @@
-"""Counting records into marginal tables: the columns that are read, the codes of their values, the counts."""
+"""Counting records into marginal tables: the columns to read, the codes of their values, the counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualmech.errors import DualmechError, InputTypeError, InvalidInputError, di
 from dualmech.immutable import freeze
 from dualmech.mechanisms.tables import LARGEST_TABLE, maximal_sets
 from dualmech.publishing.attributes import THOUSANDS, Attribute, is_missing, number_hint, text_of
-from dualmech.publishing.persons import Bound, Report, quiet, told
+from dualmech.publishing.persons import Bound, Report, quiet, report_text
 from dualmech.publishing.schema import Schema, attribute_at, attributes_of
 from dualmech.publishing.sources import COUNT, PERSON, Chunk, Column, Key, Source, source_of
 from dualmech.validate import Array, compared, composed
@@ -30,10 +30,10 @@ from dualmech.workloads.marginal import Axes, MarginalWorkload, cells_of, check_
 
 __all__ = ["Bound", "Records", "count", "tables"]
 
-MAX_REMEMBERED = 2**18  # distinct values of a column that are remembered
+MAX_CACHED_VALUES = 2**18  # distinct values of a column whose codes are cached
 MIN_ROWS = 65536  # rows that are counted at a time
-MERGED_CELLS = 2**16  # cells up to which several tables come from one group-by
-LARGEST_TOTAL = 2**53  # up to which counts are exact
+MAX_MERGED_CELLS = 2**16  # cells of a group-by that serves several tables
+MAX_TOTAL = 2**53  # number of records: doubles represent larger counts inexactly
 
 PERSONS = (
     "persons?|people|individuals?|patients?|respondents?|households?|records?|rows?|cases?|observations?|obs|"
@@ -46,28 +46,29 @@ COUNTS = re.compile(
     f"(?:n|no|nr|nb|num|number|counts?|cnt|freq|anzahl|nombre)[ _.-]*(?:of|der|de|d)?[ _.-]*(?:{PERSONS})|"
     f"(?:{PERSONS})[ _.-]*(?:n|num|number|counts?|cnt|freq|weights?|wt)"
 )
-"""Names of columns that seem to say how many records a row stands for, in small letters."""
+"""Names, in small letters, of columns that seem to hold the number of records of each row."""
 
 Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records, and what their columns mean that no attribute reads: what is taken wherever records are.
+    """Records with the roles of the columns that are no attributes. All functions that read records accept it.
 
     Attributes
     ----------
     source : path, DataFrame, frame of an engine, or array of codes
-        What `count` takes.
+        The records, as for `count`.
     count : str or None
-        The column of whole numbers that says how many records a row stands for; without one each row is one record.
-        Their total is at most 2^53, up to which it is exact.
+        The column with the number of records of each row, as integers; None if each row is one record. The total is at
+        most 2^53, so that doubles represent it exactly.
     ignore : tuple of str
-        Columns that are left unread although their names are those of counts or weights.
+        Columns to leave unread, although their names suggest counts or weights.
     persons : Bound or None
-        How many records of one person are counted; see `Bound`.
+        The bound on the records of one person; see `Bound`.
     report : function
-        What is told to whoever holds the records and is no part of a release: how many records were left out.
+        Receives messages for the owner of the records that are no part of a release, such as the number of records
+        left out.
 
     Examples
     --------
@@ -93,17 +94,17 @@ class Records:
         if self.count in self.ignore:
             raise InvalidInputError(f"ignore must not name the column of counts, {self.count!r}")
         if self.persons is not None and validate.instance(Bound, persons=self.persons).person == self.count:
-            raise InvalidInputError(f"count must be another column than that of persons, got {self.count!r}")
+            raise InvalidInputError(f"count must be another column than the column of persons, got {self.count!r}")
         if not callable(self.report):
             raise InputTypeError(f"report must be a function of a text, got {type(self.report).__name__}")
 
     @classmethod
     def of(cls, source: Any) -> Records:
-        """Return records as they are, or with each row one record."""
+        """Return records, by default with one record in each row."""
         return source if isinstance(source, Records) else cls(source)
 
     def check_columns(self, domain: Domain) -> list[str]:
-        """Refuse columns that lack an attribute, and counts that are not declared; return those that are not read.
+        """Return the unread columns; refuse columns that lack an attribute, and undeclared columns of counts.
 
         Raises `FileFormatError` or `InvalidInputError` with the attribute or the column. No record is read.
         """
@@ -118,17 +119,17 @@ class Records:
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the columns of a frame as they are compared, None where they have none."""
+        """The names of the columns of a frame in normal form, None if they have no names."""
         names, _ = next(source_of(self.source).headers())
         return None if names is None else compared("columns of records", names)
 
-    def located(self, written: Sequence[str] | None, domain: Domain) -> dict[str, int]:
-        """Return the position of each column that is read, by its name as names are compared.
+    def located(self, column_names: Sequence[str] | None, domain: Domain) -> dict[str, int]:
+        """Return the positions of the columns to read, by their names in normal form.
 
-        Refuses columns of which one is absent or comes twice, columns that seem to be counts, and an array without
-        names of columns (None) where they are needed.
+        Refuses absent or duplicate columns, columns that seem to be counts, and an array without names of columns
+        (None) if names are needed.
         """
-        if written is None:
+        if column_names is None:
             self._require_array(domain)
             return {}
         sources = domain.sources
@@ -137,27 +138,27 @@ class Records:
         if self.count is not None and self.count in sources:
             raise InvalidInputError(f"count must be a column that is no attribute, got {self.count!r}")
         read = [*dict.fromkeys([*sources, *(name for name in special if name is not None)])]
-        names = [name if name in read else name.strip() for name in compared("columns of records", written)]
+        names = [name if name in read else name.strip() for name in compared("columns of records", column_names)]
         for name in names:
             plain = name.casefold()
             if name not in read and name not in self.ignore and COUNTS.fullmatch(plain):
                 raise InvalidInputError(
                     f"columns of records must not name a {name!r} that is no attribute and is not declared: it seems "
-                    f"to say how many records a row stands for; records.count = {name!r} counts them, records.ignore = "
+                    f"to hold the number of records of a row; records.count = {name!r} counts them, records.ignore = "
                     f"[{name!r}] leaves it unread and counts each row once; "
                     f"in Python dualmech.publishing.records.Records, for a command --count or --ignore"
                 )
         for name in read:
             role = "the attribute" if name in sources else special[name]
             if name not in names:
-                near = did_you_mean(name, names)
-                raise InvalidInputError(f"columns of records must name {role} {name!r}, got {names}{near}")
+                hint = did_you_mean(name, names)
+                raise InvalidInputError(f"columns of records must name {role} {name!r}, got {names}{hint}")
             if names.count(name) > 1:
                 raise InvalidInputError(f"columns of records must name {role} {name!r} once, got {names}")
         return {name: names.index(name) for name in read}
 
     def _require_array(self, domain: Domain) -> None:
-        """Refuse codes without names of columns, for a schema and where a column is declared, as one of counts."""
+        """Refuse an array of codes if names of columns are needed: for a schema, or for a declared column."""
         if self.count is not None or self.persons is not None:
             raise InputTypeError(
                 f"records with a column of counts or persons must have named columns: give a file or a frame, got "
@@ -172,25 +173,26 @@ class Records:
 
 
 def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False) -> dict[Axes, Array]:
-    """Count records into the marginal tables that a workload needs: those that no other table covers.
+    """Count records into the maximal marginal tables of a workload, which determine its other tables.
 
-    Raises `FileFormatError` for a file that is not as `docs/formats.md` says, with the line that is at fault;
-    `InvalidInputError` or `InputTypeError` for an array of another width, columns that lack an attribute or seem to
-    be counts, anything but a value of the attribute, with the record or how many rows have it; no records; a table too
-    large to count; `BackendError` for records that need the extra ``engines`` where that is not installed.
-    Returns a dict of axes to arrays: what the `measure` of a mechanism takes: an axis per attribute, counts as float64.
+    Returns a dict of axes to float64 arrays with one axis for each attribute, the argument of a mechanism's `measure`.
+    Raises `FileFormatError`, with the line, for a file in another format than `docs/formats.md` describes;
+    `InvalidInputError` or `InputTypeError` for an array of another width, for columns that lack an attribute or seem to
+    be counts, for a value that the attribute does not have, with its record or number of rows, for no records, and for
+    a table too large to count; `BackendError` for records that need the extra ``engines`` if it is not installed.
 
     Parameters
     ----------
     source : path, DataFrame, frame of an engine, (records, attributes) array of integers, or `Records`
-        A path is that of a CSV file (``.csv``, ``.csv.gz``), of Parquet or Arrow, or of a folder of such files; frames
-        are those of pandas, polars, Arrow, DuckDB, Dask, Spark and what else narwhals knows. Codes 0 … n - 1 of every
-        attribute, or values of a `Schema`; columns name all attributes of the domain, in any order and among others;
-        an array has them in the domain's order. `Records` say what other columns mean.
+        A path leads to a CSV file (``.csv``, ``.csv.gz``), a Parquet or Arrow file, or a folder of these. Frames are of
+        pandas, polars, Arrow, DuckDB, Dask, Spark, or another library that narwhals supports. They hold codes
+        0 … n - 1 of every attribute, or values of a `Schema`. Columns name all attributes of the domain, in any order;
+        other columns are allowed. An array has the attributes in the domain's order. `Records` declare the roles of
+        other columns.
     workload : MarginalWorkload
-        Whose tables are wanted.
+        The workload of the tables.
     allow_empty : bool
-        Whether there may be no records, which then count 0 everywhere.
+        Whether zero records are allowed; all counts are then 0.
 
     Examples
     --------
@@ -203,35 +205,35 @@ def count(source: Any, workload: MarginalWorkload, *, allow_empty: bool = False)
     validate.boolean(allow_empty=allow_empty)
     if isinstance(workload, Workload) and not isinstance(workload, MarginalWorkload):
         raise InputTypeError(
-            f"workload must be one of marginal tables, got {type(workload).__name__}; those that a mechanism of a "
-            f"union counts are its `needed_tables`, those of query tables are their `tables`"
+            f"workload must be of marginal tables, got {type(workload).__name__}; use the `needed_tables` of a "
+            f"mechanism of a union, or the `tables` of query tables"
         )
     domain, tables = check_marginal(workload).domain, maximal_sets(workload.axes)
     assert domain is not None
     for axes in tables:
         shape = tuple(domain.shape[axis] for axis in axes)
         if np.prod(shape, dtype=np.float64) > LARGEST_TABLE:
-            raise InvalidInputError(f"a table of shape {shape} has more cells than are counted ({LARGEST_TABLE})")
-    known = Records.of(source)
-    counts, total = Counting(known, domain).tables(tables)
+            raise InvalidInputError(f"a table of shape {shape} has more than {LARGEST_TABLE} cells: too many to count")
+    user_records = Records.of(source)
+    counts, total = Counting(user_records, domain).tables(tables)
     if not total and not allow_empty:
-        where = f"{known.source}: " if isinstance(known.source, str | PathLike) else ""
-        raise InvalidInputError(f"{where}there are no records; allow_empty=True (--allow-empty) counts them so")
+        file = f"{user_records.source}: " if isinstance(user_records.source, str | PathLike) else ""
+        raise InvalidInputError(f"{file}there are no records; allow_empty=True (--allow-empty) counts them so")
     return {axes: freeze(table) for axes, table in counts.items()}
 
 
 def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
-    """Return tables of counts by their attributes, of frames such as ``group_by(…).len()`` gives.
+    """Return tables of counts by their attributes, from frames such as the results of ``group_by(…).len()``.
 
-    Each frame has columns of some attributes, and one other, which holds whole numbers of records; rows with the same
-    values add up. A pandas Series, as ``groupby(…).size()`` gives, has the attributes in its index.
-    Raises `InvalidInputError` or `InputTypeError` for a frame without attributes, or with more or fewer other columns
-    than one, two frames of the same attributes, and what `count` refuses.
+    Each frame has columns of some attributes, and one other column with numbers of records. The counts of rows with the
+    same values are added. A pandas Series, as from ``groupby(…).size()``, has the attributes in its index.
+    Raises `InvalidInputError` or `InputTypeError` for a frame without attributes, for a frame with several or no other
+    columns, for two frames of the same attributes, and for the errors of `count`.
 
     Parameters
     ----------
     frames : sequence of frames
-        A frame a table.
+        One frame for each table.
     domain : Domain
         The attributes, such as a `dualmech.Schema`.
 
@@ -245,7 +247,7 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
     {(0, 1): array([[1., 1.],
            [0., 1.]])}
     """
-    known = attributes_of(validate.instance(Domain, domain=domain))
+    attributes = attributes_of(validate.instance(Domain, domain=domain))
     arrays: dict[Axes, Array] = {}
     for place, frame in enumerate(validate.sequence(frames=frames)):
         if hasattr(frame, "reset_index") and not hasattr(frame, "columns"):
@@ -253,27 +255,27 @@ def tables(frames: Sequence[Any], domain: Domain) -> dict[Axes, Array]:
         names = Records(frame).names
         if names is None:
             raise InputTypeError(f"frames[{place}] must have columns with names, got {type(frame).__name__}")
-        axes = tuple(axis for axis, attribute in enumerate(known) if attribute.source in names)
-        others = [name for name in names if name not in domain.sources]
-        if not axes or len(others) != 1 or axes in arrays:
+        axes = tuple(axis for axis, attribute in enumerate(attributes) if attribute.source in names)
+        count_columns = [name for name in names if name not in domain.sources]
+        if not axes or len(count_columns) != 1 or axes in arrays:
             raise InvalidInputError(
-                f"frames[{place}] must have columns of attributes that no other frame has, and one of counts, "
-                f"got {names}"
+                f"frames[{place}] must have columns of attributes, other ones than each other frame, and one of "
+                f"counts, got {names}"
             )
         part: Domain = Domain([domain.sizes[axis] for axis in axes])
         if isinstance(domain, Schema):
-            part = Schema({attribute.name: attribute for attribute in (known[axis] for axis in axes)})
+            part = Schema({attribute.name: attribute for attribute in (attributes[axis] for axis in axes)})
         marginals = MarginalWorkload(part, [tuple(range(len(axes)))])
-        (arrays[axes],) = count(Records(frame, count=others[0]), marginals, allow_empty=True).values()
+        (arrays[axes],) = count(Records(frame, count=count_columns[0]), marginals, allow_empty=True).values()
     return arrays
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """Some records: the codes of each attribute by its position, how many records each row is, and its person."""
+    """Coded rows: the codes of each attribute by its position, and the number of records and the person of each row."""
 
     codes: Mapping[int, Codes]
-    records: Codes | None = None  # None: one each
+    records: Codes | None = None  # None: one record in each row
     persons: Column = ()
 
     @property
@@ -282,7 +284,6 @@ class Coded:
 
     @classmethod
     def joined(cls, parts: Sequence[Coded]) -> Coded:
-        """Return the records of one or more parts, one after another."""
         codes = {axis: np.concatenate([part.codes[axis] for part in parts]) for axis in parts[0].codes}
         numbers = [part.records for part in parts if part.records is not None]
         persons = [person for part in parts for person in listed(part.persons)]
@@ -290,14 +291,14 @@ class Coded:
 
 
 class Counting:
-    """Records on their way into tables of a domain; codes of values are remembered from chunk to chunk."""
+    """Counting of records into tables of a domain; codes of values are cached between chunks."""
 
     def __init__(self, records: Records, domain: Domain) -> None:
         self.records, self.domain = records, domain
         self.source: Source = source_of(records.source)
         self.attributes = dict(enumerate(attributes_of(domain)))
-        self.codes = {axis: Remembered(partial(code_of, attribute)) for axis, attribute in self.attributes.items()}
-        self.numbers = Remembered(_whole_count)
+        self.codes = {axis: CodeCache(partial(code_of, attribute)) for axis, attribute in self.attributes.items()}
+        self.numbers = CodeCache(_nonnegative_integer)
 
     def tables(self, tables: Sequence[Axes]) -> tuple[dict[Axes, Array], int]:
         """Return tables of counts by their attributes, and the number of records."""
@@ -308,13 +309,13 @@ class Counting:
         counts: dict[Axes, Array] = {}
         total = 0
         for axes in sets:
-            chosen = [table for table in tables if table not in counts and {*table} <= {*axes}]
-            new_counts, total = _tallied(self.domain, chosen, self._coded(axes))
+            subtables = [table for table in tables if table not in counts and {*table} <= {*axes}]
+            new_counts, total = _tallied(self.domain, subtables, self._coded(axes))
             counts |= new_counts
         return {table: counts[table] for table in tables}, total
 
     def _coded(self, axes: Axes) -> Iterable[Coded]:
-        """Return the codes of some attributes; with a bound on persons only of the records that are kept."""
+        """Return the codes of some attributes; with a bound on persons, only of the records within the bound."""
         requested: dict[Key, tuple[str, Attribute | None]] = {}
         requested |= {axis: (self.attributes[axis].source, self.attributes[axis]) for axis in axes}
         if self.records.count is not None:
@@ -326,7 +327,7 @@ class Counting:
         return checked if self.records.persons is None else self._bounded(self.records.persons, [*checked])
 
     def _checked(self, chunks: Iterable[Chunk]) -> Iterator[Coded]:
-        """Yield the codes of chunks; the first row, or of equal rows the most, that is no record is refused."""
+        """Yield the codes of chunks; raise for the first invalid row, or for the most frequent one of grouped rows."""
         total = 0
         for chunk in chunks:
             codes = {
@@ -342,28 +343,28 @@ class Counting:
                 if chunk.sizes is not None:
                     numbers = [number * size for number, size in zip(numbers, chunk.sizes.tolist(), strict=True)]
                 total += sum(numbers)
-                if total > LARGEST_TOTAL:
+                if total > MAX_TOTAL:
                     raise chunk.refuse(None, inexact(repr(self.records.count), total))
                 records = np.array(numbers, dtype=np.int64)
             yield Coded(codes, records, chunk.columns.get(PERSON, ()))
 
     def _impossible(self, codes: Mapping[int, Codes]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.bool]]]:
-        """Yield attributes, and the rows with values of these that no record has together."""
+        """Yield attributes, and a mask of the rows with an impossible combination of their values."""
         for together in self.domain.impossible:
             if {*together} <= {*codes}:
                 yield [*together], np.all([np.isin(codes[axis], values) for axis, values in together.items()], axis=0)
 
     def _error(self, chunk: Chunk, codes: Mapping[int, Codes], rows: npt.NDArray[np.intp]) -> DualmechError:
-        """Return the error for the first of some rows, or for the values that most rows have."""
+        """Return the error for the first of the invalid rows, or for the most frequent one of grouped rows."""
         if chunk.sizes is None:
             message, _ = self._fault(chunk, codes, int(rows[0]))
             return chunk.refuse(int(rows[0]), message)
-        message, alike = self._fault(chunk, codes, int(rows[np.argmax(chunk.sizes[rows])]))
-        number = int(chunk.sizes[alike].sum())
+        message, mask = self._fault(chunk, codes, int(rows[np.argmax(chunk.sizes[rows])]))
+        number = int(chunk.sizes[mask].sum())
         return chunk.refuse(None, f"{message}; {counted(number, 'row')} {'has' if number == 1 else 'have'} it")
 
     def _fault(self, chunk: Chunk, codes: Mapping[int, Codes], row: int) -> tuple[str, npt.NDArray[np.bool]]:
-        """Return why a row is refused, and which rows are refused for the same value."""
+        """Return the message for an invalid row, and a mask of the rows with the same value."""
         for axis, array in codes.items():
             if array[row] < 0:
                 values = listed(chunk.columns[axis])
@@ -378,24 +379,22 @@ class Counting:
         hint = number_hint(str(values[row]).strip())
         return (
             f"{self.records.count!r} must count records, in whole numbers from 0, got {_shown(values[row])!r}{hint}: "
-            f"neighbours differ by records, so that privacy is stated for whole ones; weights that are not whole are "
-            f"for estimates made of a release"
+            f"neighbours differ by records, so privacy is stated for whole records; apply weights that are not whole "
+            f"numbers to a release"
         ), _like(values, row)
 
     def _bounded(self, bound: Bound, coded: Sequence[Coded]) -> list[Coded]:
-        """Return the records of which each person has no more than is allowed."""
         if not coded:
             return []
-        every = Coded.joined(coded)
-        codes = np.stack([*every.codes.values()])
-        rows = np.ones(every.rows, dtype=np.int64) if every.records is None else every.records
-        kept = bound.kept([*every.persons], bound.values_of(self.domain, codes), codes, rows)
-        self.records.report(told(bound, int(kept.sum()), int(rows.sum())))
-        return [Coded(dict(enumerate(codes[:, kept > 0])), kept[kept > 0])]
+        rows = Coded.joined(coded)
+        codes = np.stack([*rows.codes.values()])
+        sizes = np.ones(rows.rows, dtype=np.int64) if rows.records is None else rows.records
+        admitted = bound.kept([*rows.persons], bound.values_of(self.domain, codes), codes, sizes)
+        self.records.report(report_text(bound, int(admitted.sum()), int(sizes.sum())))
+        return [Coded(dict(enumerate(codes[:, admitted > 0])), admitted[admitted > 0])]
 
 
 def _tallied(domain: Domain, tables: Sequence[Axes], coded: Iterable[Coded]) -> tuple[dict[Axes, Array], int]:
-    """Return tables of counts, and the number of records, of some records at a time."""
     shapes = {axes: tuple(domain.shape[axis] for axis in axes) for axes in tables}
     counts = {axes: np.zeros(int(np.prod(shape, dtype=np.int64))) for axes, shape in shapes.items()}
     total = 0
@@ -410,7 +409,7 @@ def _tallied(domain: Domain, tables: Sequence[Axes], coded: Iterable[Coded]) -> 
 
 
 def _joined(coded: Iterable[Coded]) -> Iterator[Coded]:
-    """Yield the same records in larger parts, since to count a part takes time for each cell of a table."""
+    """Yield the same records in larger parts: counting a part takes time for each cell of a table."""
     parts: list[Coded] = []
     rows = 0
     for part in coded:
@@ -424,13 +423,13 @@ def _joined(coded: Iterable[Coded]) -> Iterator[Coded]:
 
 
 def _merged(domain: Domain, sets: Iterable[Axes]) -> list[Axes]:
-    """Return sets of attributes that contain all those given, few if their tables are small."""
+    """Return sets of attributes that contain all given sets; unite sets while their tables are small."""
     merged: list[frozenset[int]] = []
     for axes in sorted({*map(frozenset, sets)}, key=lambda group: (-len(group), sorted(group))):
         if any(axes <= other for other in merged):
             continue
         for place, other in enumerate(merged):
-            if cells_of(domain, tuple(sorted(axes | other))) <= MERGED_CELLS:
+            if cells_of(domain, tuple(sorted(axes | other))) <= MAX_MERGED_CELLS:
                 merged[place] = axes | other
                 break
         else:
@@ -441,8 +440,8 @@ def _merged(domain: Domain, sets: Iterable[Axes]) -> list[Axes]:
 # Codes and counts of values.
 
 
-class Remembered(dict[Any, int]):
-    """The numbers that values stand for, -1 for values that are refused; the first distinct ones are remembered."""
+class CodeCache(dict[Any, int]):
+    """The codes of values, -1 for invalid values; codes of the first distinct values are cached."""
 
     def __init__(self, read: Callable[[Any], int | None]) -> None:
         self.read = read
@@ -450,21 +449,21 @@ class Remembered(dict[Any, int]):
     def __missing__(self, value: Any) -> int:
         number = self.read(value)
         number = -1 if number is None else number
-        if len(self) < MAX_REMEMBERED:
+        if len(self) < MAX_CACHED_VALUES:
             self[value] = number
         return number
 
     def codes(self, values: Column) -> Codes:
-        """Return the numbers of the values of a column as an array (rows,)."""
+        """Return the codes of the values of a column as an array (rows,)."""
         if isinstance(values, np.ndarray) and values.dtype != object:
             distinct, inverse = np.unique(values, return_inverse=True)
             return self.codes(listed(distinct))[inverse]
         return np.fromiter(self.all_of(values), np.int64, len(values))
 
     def all_of(self, values: Column) -> Iterable[int]:
-        """Return the number of each value of a column.
+        """Return the code of each value of a column.
 
-        Values of other types than texts and numbers are told apart by type and text: True is not 1, nor 1.10 1.1.
+        Values that are no text or number are compared by type and text: True differs from 1, and 1.10 from 1.1.
         """
         items = listed(values) if isinstance(values, np.ndarray) else values
         if isinstance(values, tuple) or {*map(type, items)} <= {str, int, float, type(None)}:  # a tuple: texts of CSV
@@ -475,10 +474,10 @@ class Remembered(dict[Any, int]):
 
 
 def code_of(attribute: Attribute, value: object) -> int | None:
-    """Return the code of a value of a data frame, None of one that is not allowed: that of the text in a file.
+    """Return the code of a value of a data frame, by its text as in a file; None if the value is not allowed.
 
-    A truth value is the text ``True`` or ``true``, and a code 0 or 1 of an attribute that has just these two values; a
-    time at midnight is a day as well.
+    A truth value has the text ``True`` or ``true``, and the code 0 or 1 of an attribute with only these two values. A
+    time at midnight also has the text of its day.
 
     Examples
     --------
@@ -496,17 +495,17 @@ def code_of(attribute: Attribute, value: object) -> int | None:
     elif isinstance(value, datetime.datetime) and not is_missing(value) and value.time() == datetime.time():
         texts.append(str(value.date()))
     elif isinstance(value, Decimal) and not is_missing(value) and value == value.to_integral_value():
-        texts.append(str(int(value)))  # 1.000 of a column of decimals is no thousand
-    rest = attribute.values if attribute.has_rest else None
+        texts.append(str(int(value)))  # a decimal 1.000 is 1, not a thousand
+    other_code = attribute.values if attribute.has_rest else None
     codes = [code for code in map(attribute.code, texts) if code is not None]
-    return next((code for code in codes if code != rest), codes[0] if codes else None)
+    return next((code for code in codes if code != other_code), codes[0] if codes else None)
 
 
 WHOLE_COUNT = re.compile(r"[+]?([0-9]{1,400})(?:\.0*)?")
 
 
-def _whole_count(value: object) -> int | None:
-    """Return the integer from 0 that a value is, exactly; None of any other, and of a text that may be a thousand."""
+def _nonnegative_integer(value: object) -> int | None:
+    """Return the exact value of a non-negative integer; None for other values, and for a text such as 1.000."""
     text = text_of(value).strip()
     match = None if isinstance(value, bool) else WHOLE_COUNT.fullmatch(text)
     is_doubtful = isinstance(value, str) and THOUSANDS.fullmatch(text) is not None
@@ -514,30 +513,29 @@ def _whole_count(value: object) -> int | None:
 
 
 def listed(values: Column) -> list[Any]:
-    """Return the values of a column as Python objects; missing dates and durations as None."""
+    """Return the values of a column as Python objects; None for missing dates and durations."""
     if not isinstance(values, np.ndarray):
         return [*values]
     if values.dtype.kind not in "mM":
         return values.tolist()
-    if values.dtype.str.endswith("[ns]") and values.dtype.kind == "M":  # which NumPy lists as integers
+    if values.dtype.str.endswith("[ns]") and values.dtype.kind == "M":  # NumPy lists nanoseconds as integers
         values = values.astype("M8[us]")
-    return [None if missing else value for value, missing in zip(values.tolist(), np.isnat(values), strict=True)]
+    return [None if is_nat else value for value, is_nat in zip(values.tolist(), np.isnat(values), strict=True)]
 
 
 def _shown(value: object) -> object:
-    """Return a value as a message shows it."""
     return value if value is None or isinstance(value, bool | int | float | str) else text_of(value) or None
 
 
 def _like(values: Sequence[object], row: int) -> npt.NDArray[np.bool]:
-    """Return which values have the text of one of them."""
+    """Return a mask of the values with the same text as one of them."""
     text = text_of(values[row])
     return np.array([text_of(value) == text for value in values])
 
 
 def inexact(name: str, total: float) -> str:
-    """Say that counts add up to more than is counted exactly."""
+    """Return a message about counts whose total is not exact in doubles."""
     return (
-        f"{name} must add up to at most 2^53 = {LARGEST_TOTAL} records, got {total}: tables hold counts as doubles, "
+        f"{name} must add up to at most 2^53 = {MAX_TOTAL} records, got {total}: tables hold counts as doubles, "
         f"which are exact up to there"
     )

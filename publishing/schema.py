@@ -1,4 +1,4 @@
-"""Schemas: the attributes of records by name, with the labels, numbers and bins that their values are."""
+"""Schemas: the attributes of records by name, with their labels, numbers or bins."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from dualmech import validate
 from dualmech.errors import InputTypeError, InvalidInputError, did_you_mean
-from dualmech.publishing.asking import asked_of
+from dualmech.publishing.asking import queries_on
 from dualmech.publishing.attributes import (
     EXACT,
-    LISTED_VALUES,
+    MAX_LABELS_IN_NAME,
     MISSING,
     WORDS,
     Attribute,
@@ -40,39 +40,45 @@ KINDS = {
     "bins": ("worth", "clamp"),
     "size": ("decimal",),
 }
-"""What values can be, with the options that are for these alone."""
+"""Kinds of attributes, with the options of each kind only."""
 
 OPTIONS = tuple(dict.fromkeys([*KINDS, *itertools.chain(*KINDS.values()), "column", "missing", "groups"]))
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Schema(Domain):
-    """A `Domain` whose values have names: columns of records are read by it, and tables are published with it.
+    """A `Domain` whose values have names, for reading columns of records and for labels of tables.
 
-    Wherever a domain is taken, a schema is. Declare it, never read it off the data: what values there are would tell
-    about the records. Values that it does not know are refused, with row and column.
-    Raises `InvalidInputError` or `InputTypeError` for no attributes, options that are unknown or contradict each other,
-    labels that come twice, edges that do not increase, groups that share a value or leave one out.
+    A schema is accepted wherever a domain is. Declare it; never derive it from the data, since the set of values would
+    disclose information about the records. Unknown values of records are refused, with row and column.
+    Raises `InvalidInputError` or `InputTypeError` for no attributes, unknown or contradictory options, duplicate
+    labels, edges that do not increase, and groups that overlap or omit a value.
 
     Parameters
     ----------
     attributes : mapping of names to sizes, ranges, lists of labels, or mappings of options
-        A number n stands for the codes 0 … n - 1, a range for whole numbers with a cell each, a list for labels. The
-        options are ``labels``, ``from`` and ``to``, ``bins`` (edges: each bin has its left edge, the last both) or
-        ``size``; and with any of them ``column``, where the records call it otherwise (several attributes may read one
-        column), and ``missing``, texts that stand for a missing value, which then has a cell of its own, the last; of a
-        DataFrame, what is missing is the text ``""``. Where records hold codes, ``labels`` maps them to labels, several
-        to one if that is wanted; ``rest`` names a cell for every other value, and ``ordered`` says that labels are in
-        order. ``from`` and ``to`` may be dates, with a cell for each ``step``: day, week, month, quarter or year. Their
-        ``format`` is that of records, such as ``%d.%m.%Y``, and ``timezone`` the zone in which times that name theirs
-        have their day. Of numbers the ``step`` is that of a grid, such as 0.1, to which the numbers of records are
-        rounded; ``decimal = "."`` says that 1.000 is one. ``clamp`` counts numbers and dates beyond the ends there, and
-        ``worth`` is what a number in each bin adds to a sum. ``groups`` maps the names of groupings to groups, and
-        these to their values: every value is in one.
+        A number n means the codes 0 … n - 1, a range means integers with one cell each, a list means labels. A mapping
+        of options has one of
+
+        - ``labels``: a list, or a mapping of the codes in records to labels (several codes may have one label).
+          ``rest`` is the label of an "other" category, which counts every other value; ``ordered`` is true if the
+          labels are in order;
+        - ``from`` and ``to``: two integers, or two numbers with the ``step`` of a grid, such as 0.1; numbers of
+          records are rounded to the grid. ``decimal = "."`` means that 1.000 is 1, not a thousand. Or two dates with
+          one cell for each ``step``: day, week, month, quarter or year. ``format`` is the format of the dates in
+          records, such as ``%d.%m.%Y``; ``timezone`` is the zone for the days of times that have a time zone;
+        - ``bins``: edges. Bins contain their left edge, the last one also its right edge. ``worth`` is the number of
+          each bin in sums;
+        - ``size``: the number of codes.
+
+        Any of these can have ``column``, the name of the column if it is not the attribute's (several attributes may
+        read one column); ``missing``, the texts of a missing value (``""`` in a DataFrame), which is counted in a
+        separate last cell; and ``groups``, a mapping of groupings to mappings of groups to values, such that each value
+        is in one group. With ``clamp``, the first and last cell count numbers and dates beyond them.
     never : sequence of mappings of names to values, optional
-        Cells that cannot exist: values of some attributes, each a value, a range or a list of them, that no record has
-        together. A record that has them is refused. On a matrix noise protects no such record; elsewhere it is as if
-        there could be one. What counts these cells alone is published as 0, exactly.
+        Impossible cells: combinations of values, ranges, or lists of these. Records in them are refused. Mechanisms on
+        matrices do not protect such records; other mechanisms protect them like all others. Queries of impossible cells
+        only are published as exactly 0.
 
     Examples
     --------
@@ -90,17 +96,17 @@ class Schema(Domain):
     >>> days = dm.Schema({"day": {"from": "2013-01-01", "to": "2014-12-31"}}).attribute(0)
     >>> days.size, days.code("2013-02-01 05:15:00"), [*days.groupings], [*days.groupings["quarters"]][:2]
     (730, 31, ['months', 'quarters', 'years', 'weekdays'], ['2013-Q1', '2013-Q2'])
-    >>> asked = {"sex": ["female", "male"], "pregnant": ["no", "yes"]}
-    >>> dm.Schema(asked, never=[{"sex": "male", "pregnant": "yes"}]).possible()
+    >>> attributes = {"sex": ["female", "male"], "pregnant": ["no", "yes"]}
+    >>> dm.Schema(attributes, never=[{"sex": "male", "pregnant": "yes"}]).possible()
     array([ True,  True,  True, False])
     """
 
     attributes: tuple[Attribute, ...] = field(init=False, repr=False)
     never: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = field(init=False, repr=False)
-    _json: str | None = field(init=False, repr=False, compare=False)  # what `to_json` returned
+    _json: str | None = field(init=False, repr=False, compare=False)  # cache of `to_json`
 
     def __init__(self, attributes: Mapping[str, object], never: Sequence[Mapping[str, object]] = ()) -> None:
-        validate.mapping("names to what their values are", attributes=attributes)
+        validate.mapping("names to sizes, labels or options", attributes=attributes)
         checked = tuple(
             attribute_of(validate.composed(validate.text(name=name)), spec) for name, spec in attributes.items()
         )
@@ -113,9 +119,9 @@ class Schema(Domain):
         )
 
     def _together(self, combination: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return values that never come together as texts; refuse unknown ones, and what would leave no record."""
+        """Return an impossible combination as texts; refuse unknown values, and a combination of all cells."""
         pairs = []
-        for name, items in validate.mapping("attributes to values that never come together", never=combination).items():
+        for name, items in validate.mapping("attributes to values of impossible cells", never=combination).items():
             (axis,) = self.axes([name])
             texts = tuple(map(str, items)) if isinstance(items, list | tuple) else (str(items),)
             try:
@@ -123,15 +129,13 @@ class Schema(Domain):
             except InvalidInputError as error:
                 raise InvalidInputError(f"never: {error}") from None
             pairs.append((name, texts))
-        every = all(
+        is_whole_domain = all(
             len(self.attributes[axis].chosen(texts)) == self.shape[axis]
             for name, texts in pairs
             for axis in self.axes([name])
         )
-        if every:
-            raise InvalidInputError(
-                f"never must name values that not every record has, got {validate.shown(combination)}"
-            )
+        if is_whole_domain:
+            raise InvalidInputError(f"never must not exclude all records, got {validate.shown(combination)}")
         return tuple(pairs)
 
     @property
@@ -150,29 +154,27 @@ class Schema(Domain):
         return self.to_json()
 
     def attribute(self, axis: int) -> Attribute:
-        """Return what the values of an attribute are, by its position."""
+        """Return an attribute by its position."""
         return self.attributes[validate.index(len(self.attributes), axis=axis)]
 
     def query_set(self, axis: int, ask: object, alone: bool = False) -> Workload | None:
-        return asked_of(self.attribute(axis), ask, validate.boolean(alone=alone))
+        return queries_on(self.attribute(axis), ask, validate.boolean(alone=alone))
 
     @classmethod
     def joined(cls, domains: Sequence[Domain]) -> Schema:
         """Return the attributes of several domains, one after another."""
-        known = [
+        domains = validate.sequence(domains=domains)
+        for index, domain in enumerate(domains):
             validate.instance(Domain, **{f"domains[{index}]": domain})
-            for index, domain in enumerate(validate.sequence(domains=domains))
-        ]
-        attributes = [attribute for domain in known for attribute in attributes_of(domain)]
-        never = [dict(together) for domain in known if isinstance(domain, Schema) for together in domain.never]
-        return cls({attribute.name: attribute for attribute in attributes}, never)
+        attributes = [attribute for domain in domains for attribute in attributes_of(domain)]
+        impossible = [dict(together) for domain in domains if isinstance(domain, Schema) for together in domain.never]
+        return cls({attribute.name: attribute for attribute in attributes}, impossible)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Schema:
-        """Read a schema from a TOML file: a table of options an attribute, in order.
+        """Read a schema from a TOML file with one table of options for each attribute, in order.
 
-        Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what the schema
-        itself refuses.
+        Raises `FileFormatError` for a file that cannot be read, that is no TOML, or that has an invalid schema.
 
         Examples
         --------
@@ -191,10 +193,7 @@ class Schema(Domain):
         ...     dm.Schema.read(path).names
         ('age', 'sex')
         """
-        from dualmech.files.reading import (
-            errors_naming,  # files hold domains, so they know this module
-            read_toml,
-        )
+        from dualmech.files.reading import errors_naming, read_toml  # a cyclic import: files hold domains
 
         spec = read_toml(path)
         with errors_naming(path):
@@ -203,39 +202,38 @@ class Schema(Domain):
     @classmethod
     def of_json(cls, text: str) -> Schema:
         """Return the schema that `to_json` wrote."""
-        spec = validate.decoded("names to what their values are", text=text)
-        if {*spec} == {"attributes", "never"} and isinstance(spec["never"], list):  # no attribute is written as a list
+        spec = validate.decoded("names to sizes, labels or options", text=text)
+        if {*spec} == {"attributes", "never"} and isinstance(spec["never"], list):  # attributes are never lists here
             return cls(spec["attributes"], spec["never"])
         return cls(spec)
 
     def to_json(self) -> str:
-        """Return the schema as a text, the same for equal schemas: what files keep and digests are taken of."""
+        """Return the schema as JSON, equal for equal schemas, for files and digests."""
         if self._json is None:
             attributes = {attribute.name: attribute.as_spec() for attribute in self.attributes}
-            written = (
+            spec = (
                 {"attributes": attributes, "never": [dict(combination) for combination in self.never]}
                 if self.never
                 else attributes
             )
-            object.__setattr__(self, "_json", json.dumps(written, ensure_ascii=False))
+            object.__setattr__(self, "_json", json.dumps(spec, ensure_ascii=False))
         assert self._json is not None
         return self._json
 
 
 def attributes_of(domain: Domain) -> tuple[Attribute, ...]:
-    """Return what the values of each attribute are: without a schema, the codes themselves."""
+    """Return the attributes of a domain; without a schema, attributes of codes."""
     return tuple(attribute_at(domain, axis) for axis in range(len(domain.names)))
 
 
 def attribute_at(domain: Domain, axis: int) -> Attribute:
-    """Return what the values of one attribute are, by its position."""
     return domain.attributes[axis] if isinstance(domain, Schema) else Attribute(*domain.sizes[axis])
 
 
 def attribute_of(name: str, spec: object) -> Attribute:
-    """Return the attribute that a number, a range, labels or a mapping of options stands for.
+    """Return the attribute of a size, a range, labels or a mapping of options.
 
-    Raises `InvalidInputError` or `InputTypeError` for anything else; the message names the attribute and the option.
+    Raises `InvalidInputError` or `InputTypeError` for other specifications, with the attribute and the option.
     """
     if isinstance(spec, Attribute):
         return spec
@@ -266,8 +264,8 @@ def attribute_of(name: str, spec: object) -> Attribute:
 def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
     for key in options:
         if key not in OPTIONS:
-            near = did_you_mean(str(key), OPTIONS)
-            raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{near}")
+            hint = did_you_mean(str(key), OPTIONS)
+            raise InvalidInputError(f"attribute {name!r} takes {', '.join(OPTIONS)}, got {key!r}{hint}")
     kinds = [key for key in KINDS if key in options]
     if len(kinds) != 1 or ("to" in options) != ("from" in options):
         raise InvalidInputError(f"attribute {name!r} must have exactly one of labels, from and to, bins, size")
@@ -277,87 +275,87 @@ def _of_options(name: str, options: Mapping[str, object]) -> Attribute:
             raise InvalidInputError(f"attribute {name!r} has {kinds[0]}, which the option {key} is not for")
     texts: tuple[object, ...] = ()
     if "missing" in options:
-        missing = options["missing"]
-        texts = (missing,) if isinstance(missing, str) else validate.sequence(**{f"missing of {name!r}": missing})
-    made = MAKERS[kinds[0]](name, options, tuple(as_label(text) for text in texts))
+        spec = options["missing"]
+        texts = (spec,) if isinstance(spec, str) else validate.sequence(**{f"missing of {name!r}": spec})
+    attribute = MAKERS[kinds[0]](name, options, tuple(as_label(text) for text in texts))
     if "column" in options:
         column = validate.composed(validate.text(**{f"column of {name!r}": options["column"]}))
-        made = replace(made, column=column)
-    return replace(made, groups=_groups(made, options["groups"])) if "groups" in options else made
+        attribute = replace(attribute, column=column)
+    return replace(attribute, groups=_groups(attribute, options["groups"])) if "groups" in options else attribute
 
 
 def _groups(attribute: Attribute, spec: object) -> dict[str, Grouping]:
-    what = f"groups of {attribute.name!r}"
+    place = f"groups of {attribute.name!r}"
     groupings: dict[str, Grouping] = {}
-    for word, parts in validate.mapping("names of groupings to groups", **{what: spec}).items():
+    for word, parts in validate.mapping("names of groupings to groups", **{place: spec}).items():
         if word in (*WORDS, *attribute.groupings) or attribute.named_code(word) is not None:
             raise InvalidInputError(
-                f"{what} must have names of their own, got {word!r}, which stands for something else"
+                f"{place} must have other names than values, groupings and words for queries, got {word!r}"
             )
         groups: dict[str, list[int]] = {}
         owner: dict[int, str] = {}
-        for name, items in validate.mapping("names of groups to values", **{f"{word!r} of {what}": parts}).items():
+        for name, items in validate.mapping("names of groups to values", **{f"{word!r} of {place}": parts}).items():
             try:
                 codes = groups[as_label(name)] = attribute.chosen(items)
             except InvalidInputError as error:
-                raise InvalidInputError(f"{word!r} of {what}: {name!r}: {error}") from None
+                raise InvalidInputError(f"{word!r} of {place}: {name!r}: {error}") from None
             for code in codes:
                 if code in owner:
                     raise InvalidInputError(
-                        f"{word!r} of {what} must have each value in one group, got {attribute.label(code)!r} in "
-                        f"{owner[code]!r} and {name!r}; ask = {{ {attribute.name} = {{ name = [values] }} }} takes "
-                        f"rows that share values"
+                        f"{word!r} of {place} must have each value in one group, got {attribute.label(code)!r} in "
+                        f"{owner[code]!r} and {name!r}; ask = {{ {attribute.name} = {{ name = [values] }} }} allows "
+                        f"overlapping rows"
                     )
                 owner[code] = name
-        left = [attribute.label(code) for code in range(attribute.values) if code not in owner]
-        if left:
-            more = f" and {len(left) - LISTED_VALUES} more" if len(left) > LISTED_VALUES else ""
+        omitted = [attribute.label(code) for code in range(attribute.values) if code not in owner]
+        if omitted:
+            more = f" and {len(omitted) - MAX_LABELS_IN_NAME} more" if len(omitted) > MAX_LABELS_IN_NAME else ""
             raise InvalidInputError(
-                f"{word!r} of {what} must have every value in a group, got none for "
-                f"{', '.join(map(repr, left[:LISTED_VALUES]))}{more}: its rows would not add up to all records"
+                f"{word!r} of {place} must have every value in a group, got none for "
+                f"{', '.join(map(repr, omitted[:MAX_LABELS_IN_NAME]))}{more}: its rows would not add up to all records"
             )
         groupings[word] = groups
     return groupings
 
 
-def _labelled(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
-    stated, texts = options["labels"], dict[str, str]()
-    if isinstance(stated, Mapping):
-        texts = {as_label(text): as_label(label) for text, label in stated.items()}
-        labels, read = tuple(dict.fromkeys(texts.values())), (*texts,)
-        twice = len(stated) - len(texts)
+def _labelled(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
+    spec, texts = options["labels"], dict[str, str]()
+    if isinstance(spec, Mapping):
+        texts = {as_label(text): as_label(label) for text, label in spec.items()}
+        labels, codes = tuple(dict.fromkeys(texts.values())), (*texts,)
+        num_duplicates = len(spec) - len(texts)
     else:
-        checked = validate.sequence(**{f"labels of {name!r}": stated})
-        labels = read = tuple(map(as_label, checked))
-        twice = 0
-    if MISSING in labels and missing:
+        labels = codes = tuple(map(as_label, validate.sequence(**{f"labels of {name!r}": spec})))
+        num_duplicates = 0
+    if MISSING in labels and missing_texts:
         raise InvalidInputError(f"labels of {name!r} must not have {MISSING!r}, which names missing values")
-    repeated = [label for label, count in Counter([*read, *missing]).items() if count > 1]
-    if not labels or repeated or twice:
+    repeated = [label for label, count in Counter([*codes, *missing_texts]).items() if count > 1]
+    if not labels or repeated or num_duplicates:
         culprit = f", got {repeated[0]!r} twice" if repeated else ""
         raise InvalidInputError(
             f"labels of {name!r} must be one or more, all distinct and none of them a text for missing values{culprit}"
         )
-    rest = ""
+    other = ""
     if "rest" in options:
-        rest = as_label(validate.text(**{f"rest of {name!r}": options["rest"]}))
-        if not rest or rest in (*labels, *missing, MISSING):
-            raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {rest!r}")
+        other = as_label(validate.text(**{f"rest of {name!r}": options["rest"]}))
+        if not other or other in (*labels, *missing_texts, MISSING):
+            raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {other!r}")
     ordered = validate.boolean(**{f"ordered of {name!r}": options.get("ordered", False)})
-    size = len(labels) + bool(rest) + bool(missing)
-    return Labelled(name, size, missing=missing, labels=labels, texts=tuple(texts.items()), rest=rest, in_order=ordered)
+    size = len(labels) + bool(other) + bool(missing_texts)
+    pairs = tuple(texts.items())
+    return Labelled(name, size, missing=missing_texts, labels=labels, texts=pairs, rest=other, in_order=ordered)
 
 
-def _from_to(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+def _from_to(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
     are_dates = any(isinstance(options[key], str | datetime.date) for key in ("from", "to"))
     for key in ("decimal",) if are_dates else ("format", "timezone"):
         if key in options:
             needs = "numbers" if are_dates else "dates: from and to must be dates, as 2013-01-01"
             raise InvalidInputError(f"{key} of {name!r} is for {needs}")
-    return (_dates if are_dates else _numbers)(name, options, missing)
+    return (_dates if are_dates else _numbers)(name, options, missing_texts)
 
 
-def _dates(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+def _dates(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
     start, end = (_date(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
     step = validate.choice(STEPS, **{f"step of {name!r}": options.get("step", DAY)})
     if end < start:
@@ -366,10 +364,12 @@ def _dates(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -
     form, zone = (validate.text(**{f"{key} of {name!r}": options.get(key, "")}) for key in ("format", "timezone"))
     if "timezone" in options:
         _check_timezone(name, zone)
-    made = Dated(name, 0, missing=missing, first=start, last=end, step=step, clamp=clamp, format=form, timezone=zone)
+    dates = Dated(
+        name, 0, missing=missing_texts, first=start, last=end, step=step, clamp=clamp, format=form, timezone=zone
+    )
     if "format" in options:
-        _check_format(made)
-    return replace(made, size=made.place(end) + 1 + bool(missing))
+        _check_format(dates)
+    return replace(dates, size=dates.place(end) + 1 + bool(missing_texts))
 
 
 def _check_timezone(name: str, zone: str) -> None:
@@ -378,35 +378,35 @@ def _check_timezone(name: str, zone: str) -> None:
             raise ValueError("which differs from machine to machine")
         ZoneInfo(zone)
     except (ValueError, OSError, LookupError):
-        near = did_you_mean(zone, available_timezones() - {"localtime"})
+        hint = did_you_mean(zone, available_timezones() - {"localtime"})
         raise InvalidInputError(
             f"timezone of {name!r} must be a name of the IANA database, such as 'America/Chicago' or 'UTC', got "
-            f"{zone!r}{near}; pip install tzdata installs the database"
+            f"{zone!r}{hint}; pip install tzdata installs the database"
         ) from None
 
 
 def _check_format(attribute: Dated) -> None:
-    """Refuse a format that is read in the language or zone of a machine, or does not read the days that it writes."""
+    """Refuse a format that depends on a machine's language or zone, or that does not read the days it writes."""
     form, days = attribute.format, (attribute.first, attribute.last, datetime.date(2001, 2, 3))
     codes = CODE.findall(form)
     unknown = [] if form == EXCEL else [code for code in codes if code not in CODES]
     has_year = form == EXCEL or not {"%Y", "%y"}.isdisjoint(codes)
     wide = replace(attribute, first=min(days), last=max(days))
     if unknown or not has_year or any(wide.code(wide.written(day)) != wide.place(day) for day in days):
-        why = f"has {unknown[0]}" if unknown else "does not say which day, month and year a date is"
+        reason = f"has {unknown[0]}" if unknown else "does not determine day, month and year"
         raise InvalidInputError(
             f'format of {attribute.name!r} must be codes for dates, such as "%d.%m.%Y" or "%m/%d/%Y", or "excel" for '
-            f"days as Excel counts them, got {form!r}, which {why}"
+            f"days as Excel counts them, got {form!r}, which {reason}"
         )
 
 
-def _numbers(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+def _numbers(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
     clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
     first: Decimal | int
     last: Decimal | int
     step = None
     if "step" not in options:
-        first, last = (_whole(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
+        first, last = (_integer(f"{key} of {name!r}", options[key]) for key in ("from", "to"))
         steps = last - first
     else:
         first, last, step = (_decimal(f"{key} of {name!r}", options[key]) for key in ("from", "to", "step"))
@@ -419,57 +419,56 @@ def _numbers(name: str, options: Mapping[str, object], missing: tuple[str, ...])
         steps = int(EXACT.divide_int(width, step))
     if last < first:
         raise InvalidInputError(f"to of {name!r} must be at least {decimal_text(first)}, got {decimal_text(last)}")
-    size = steps + 1 + bool(missing)
-    return Numbers(
-        name, size, missing=missing, first=first, step=step, clamp=clamp, has_points=_has_points(name, options)
-    )
+    size = steps + 1 + bool(missing_texts)
+    has_points = _has_points(name, options)
+    return Numbers(name, size, missing=missing_texts, first=first, step=step, clamp=clamp, has_points=has_points)
 
 
 def _has_points(name: str, options: Mapping[str, object]) -> bool:
     return "decimal" in options and validate.choice((".",), **{f"decimal of {name!r}": options["decimal"]}) == "."
 
 
-def _decimal(what: str, value: object) -> Decimal:
-    """Return a number as its digits spell it, so that 0.1 is a tenth."""
+def _decimal(option: str, value: object) -> Decimal:
+    """Return the exact decimal value of a number's shortest text, so that 0.1 is a tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputTypeError(f"{what} must be a number, got {value!r}")
-    return Decimal(repr(float(validate.finite(0, **{what: value}))))
+        raise InputTypeError(f"{option} must be a number, got {value!r}")
+    return Decimal(repr(float(validate.finite(0, **{option: value}))))
 
 
-def _binned(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+def _binned(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
     edges = validate.finite(1, **{f"bins of {name!r}": options["bins"]})
-    falling = np.flatnonzero(np.diff(edges) <= 0)
-    if len(edges) < 2 or len(falling):
-        culprit = f", got {edges[falling[0]]:g} before {edges[falling[0] + 1]:g}" if len(falling) else ""
+    places = np.flatnonzero(np.diff(edges) <= 0)
+    if len(edges) < 2 or len(places):
+        culprit = f", got {edges[places[0]]:g} before {edges[places[0] + 1]:g}" if len(places) else ""
         raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges{culprit}")
     clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
     worth = validate.finite(1, **{f"worth of {name!r}": options["worth"]}) if "worth" in options else np.zeros(0)
     if "worth" in options and len(worth) != len(edges) - 1:
         raise InvalidInputError(f"worth of {name!r} must be a number for each of its {len(edges) - 1} bins")
-    size = len(edges) - 1 + bool(missing)
+    size = len(edges) - 1 + bool(missing_texts)
     numbers, counts = tuple(edges.tolist()), tuple(worth.tolist())
-    return Binned(name, size, missing=missing, edges=numbers, clamp=clamp, counts_for=counts)
+    return Binned(name, size, missing=missing_texts, edges=numbers, clamp=clamp, counts_for=counts)
 
 
-def _codes(name: str, options: Mapping[str, object], missing: tuple[str, ...]) -> Attribute:
+def _codes(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
     size = validate.size(**{f"size of {name!r}": options["size"]})
-    return Numbers(name, size + bool(missing), missing=missing, has_points=_has_points(name, options))
+    return Numbers(name, size + bool(missing_texts), missing=missing_texts, has_points=_has_points(name, options))
 
 
 MAKERS = {"labels": _labelled, "from": _from_to, "bins": _binned, "size": _codes}
 
 
-def _whole(what: str, value: object) -> int:
+def _integer(option: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         hint = ", or the attribute must have a step, such as step = 0.1" if isinstance(value, float) else ""
-        raise InputTypeError(f"{what} must be a whole number{hint}, got {value!r}")
+        raise InputTypeError(f"{option} must be a whole number{hint}, got {value!r}")
     return int(value)
 
 
-def _date(what: str, value: object) -> datetime.date:
+def _date(option: str, value: object) -> datetime.date:
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
     try:
         return datetime.date.fromisoformat(value if isinstance(value, str) and len(value) == 10 else "")
     except ValueError:
-        raise InvalidInputError(f"{what} must be a date, such as 2013-01-01, got {value!r}") from None
+        raise InvalidInputError(f"{option} must be a date, such as 2013-01-01, got {value!r}") from None

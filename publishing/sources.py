@@ -1,6 +1,6 @@
-"""Where records come from: CSV files, DataFrames, arrays of codes, and every engine that narwhals knows.
+"""Sources of records: CSV files, DataFrames, arrays of codes, and the engines that narwhals supports.
 
-Each source yields the values of the requested columns in chunks. What a value means is decided in `records` alone.
+Each source yields the values of the requested columns in chunks; `records` interprets the values.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from dualmech.publishing.dates import Dated
 from dualmech.publishing.persons import require_exact_ids
 from dualmech.workloads.base import column_names
 
-CHUNK = 256  # lines of CSV that are read at a time: so few that hardly any lives to see a garbage collection
-MAX_GROUPS = 2**22  # distinct rows that an engine may return
-MAX_BINS = 256  # bins of an attribute whose numbers an engine replaces by one number per bin
+CHUNK = 256  # lines of CSV read at a time: few, so that they are freed before the garbage collector visits them
+MAX_GROUPS = 2**22  # distinct rows returned by an engine
+MAX_BINS = 256  # of an attribute for which an engine replaces numbers by one number per bin
 
 COUNT, PERSON = "count", "person"
 Key = int | str
@@ -47,36 +47,36 @@ Requested = Mapping[Key, tuple[str, Attribute | None]]
 """The name of each requested column, and the attribute that reads it."""
 
 Locate = Callable[[Sequence[str] | None], Mapping[str, int]]
-"""Return the position of each requested column among the names of all columns, or refuse these, or their absence."""
+"""Returns the position of each requested column among all names (None for an array), or refuses the names."""
 
 Column = Sequence[Any] | npt.NDArray[Any]
 """The values of a column."""
 
 
 class Chunk(NamedTuple):
-    """Some records: a sequence of values for each key, and how many rows have each combination of values."""
+    """Some records: a sequence of values for each key, and the number of rows with each combination of values."""
 
     columns: Mapping[Key, Column]
-    refuse: Callable[[int | None, str], DualmechError]  # returns the error for a row of the chunk, or for all of it
-    sizes: npt.NDArray[np.int64] | None = None  # None: each is one row
+    refuse: Callable[[int | None, str], DualmechError]  # returns the error for a row, or None for the whole chunk
+    sizes: npt.NDArray[np.int64] | None = None  # None: one row each
 
 
 class Source(Protocol):
-    """Records of one kind."""
+    """Records in one form of storage."""
 
-    is_grouped: bool  # whether each set of columns is read on its own, as an engine groups them
+    is_grouped: bool  # whether an engine groups each set of columns in a separate query
 
     def headers(self) -> Iterator[tuple[Sequence[str] | None, Callable[[str], DualmechError]]]:
-        """Yield the names of the columns of each file, None without names, and what makes an error of a message."""
+        """Yield the names of each file's columns, None without names, and a function from messages to errors."""
 
     def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
         """Yield the values of the requested columns."""
 
 
 def source_of(source: Any) -> Source:
-    """Return the source that a path, a frame or an array of codes is.
+    """Return the source for a path, a frame or an array of codes.
 
-    Raises `BackendError` for records that need the extra ``engines`` where that is not installed, and
+    Raises `BackendError` for records that need the extra ``engines`` if it is not installed, and
     `FileFormatError` for a folder of files of several kinds.
     """
     if isinstance(source, str | PathLike):
@@ -122,7 +122,7 @@ def _header(path: Path, lines: Iterator[tuple[int, list[str]]]) -> tuple[list[st
 def _csv_chunks(
     path: Path, lines: Iterator[tuple[int, list[str]]], keys: Mapping[Key, int], width: int
 ) -> Iterator[Chunk]:
-    """Yield the texts of some columns of many lines at a time; a line with more or fewer fields is refused."""
+    """Yield the texts of some columns in batches of lines; refuse a line with more or fewer fields."""
     while batch := [*itertools.islice(lines, CHUNK)]:
         numbers, rows = zip(*batch, strict=True)
         complete = len(batch) if {*map(len, rows)} == {width} else [len(row) == width for row in rows].index(False)
@@ -141,19 +141,19 @@ def _csv_chunks(
         if complete < len(batch):
             raise refuse(
                 complete,
-                f"has {len(rows[complete])} fields where the first line has {width}; a value that has a comma stands "
+                f"has {len(rows[complete])} fields where the first line has {width}; write a value with a comma "
                 f'in quotes, as "1,200"',
             )
 
 
 def _of_path(path: Path) -> Source:
-    """Return the source that a file is, or a folder of files of one kind, by the ending of its name."""
+    """Return the source for a file, or for a folder of files with one ending."""
     paths = [path]
-    if os.path.isdir(path):  # False of a name that is none
+    if os.path.isdir(path):  # False for an invalid name
         with files.errors_naming(path):
-            inside = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
-        hidden = {file for file in inside if any(part.startswith(".") for part in file.relative_to(path).parts)}
-        paths = sorted(file for file in {*inside} - hidden if _ending(file) is not None and file.is_file())
+            all_files = [Path(folder, name) for folder, _, names in os.walk(path, onerror=_raised) for name in names]
+        hidden = {file for file in all_files if any(part.startswith(".") for part in file.relative_to(path).parts)}
+        paths = sorted(file for file in {*all_files} - hidden if _ending(file) is not None and file.is_file())
         endings = sorted({str(_ending(path)) for path in paths})
         if len(endings) != 1:
             got = " and ".join(endings) if endings else "none"
@@ -165,7 +165,7 @@ def _of_path(path: Path) -> Source:
 
 
 def _raised(error: OSError) -> None:
-    """Refuse a folder inside that cannot be read: its records would be missing without a word."""
+    """Raise for a subfolder that cannot be read: `os.walk` would silently skip its records."""
     raise error
 
 
@@ -173,7 +173,6 @@ CSV, PARQUET, ARROW = ENDINGS = (".csv", ".parquet", ".arrow")
 
 
 def _ending(path: Path) -> str | None:
-    """Return the ending that says how a file of records is read."""
     name = path.name.lower().removesuffix(".gz")
     return next((ending for ending in ENDINGS if name.endswith(ending)), None)
 
@@ -214,7 +213,7 @@ class InMemory:
     def _is_empty(self) -> bool:
         try:
             return len(self.source) == 0
-        except TypeError:  # which has no length
+        except TypeError:  # a source without a length
             return False
 
 
@@ -228,16 +227,16 @@ FRAMES = ("polars", "pyarrow", "duckdb", "_duckdb", "dask", "dask_expr", "pyspar
 """Packages whose frames are grouped by their own engine."""
 
 FLAT = ("Boolean", "Categorical", "Date", "Datetime", "Enum", "Object", "String", "Time", "Unknown")
-"""Types of columns that hold no numbers, and one value a row."""
+"""Types of columns with one value in each row that is no number."""
 
 WIDE = ("UInt64", "Int128", "UInt128", "Decimal")
 """Types of numbers whose literals are neither integers of 64 bits nor doubles."""
 
 
 def engine_of(source: object) -> Source | None:
-    """Return the engine that holds records, None of what is no frame of an engine.
+    """Return the engine of a frame, or None for another source.
 
-    Raises `BackendError` where narwhals is not installed.
+    Raises `BackendError` if narwhals is not installed.
     """
     if isinstance(source, Engine):
         return source
@@ -247,7 +246,7 @@ def engine_of(source: object) -> Source | None:
     import narwhals as nw
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # on where narwhals will keep Dask
+        warnings.simplefilter("ignore", FutureWarning)  # about the future of Dask in narwhals
         frame = nw.from_native(source, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         return None
@@ -255,7 +254,7 @@ def engine_of(source: object) -> Source | None:
 
 
 def _require(*packages: str) -> None:
-    """Raise `BackendError` where a package of the extra ``engines`` is not installed."""
+    """Raise `BackendError` if a package of the extra ``engines`` is not installed."""
     absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if absent:
         raise BackendError(
@@ -265,7 +264,7 @@ def _require(*packages: str) -> None:
 
 
 def _of_files(paths: Sequence[Path], ending: str) -> Engine:
-    """Return DuckDB's reading of Parquet or Arrow files, which need not fit in memory."""
+    """Return a DuckDB query of Parquet or Arrow files, which need not fit in memory."""
     _require("narwhals", "duckdb", "pyarrow")
     import duckdb
     import narwhals as nw
@@ -285,22 +284,22 @@ def _of_files(paths: Sequence[Path], ending: str) -> Engine:
                 columns = {path: part.schema.names for path, part in zip(paths, parts, strict=True)}
         except (duckdb.Error, OSError, ValueError) as error:
             raise FileFormatError(f"{paths[0]}: cannot be read: {first_line(error)}") from error
-    where = str(paths[0].parent if len(paths) > 1 else paths[0])
-    return Engine(nw.from_native(relation), where, connection, columns)
+    location = str(paths[0].parent if len(paths) > 1 else paths[0])
+    return Engine(nw.from_native(relation), location, connection, columns)
 
 
 def _parquet(paths: Sequence[str], in_folders: bool) -> str:
-    """Return the query of all rows of files, perhaps with the columns that folders name: of month=01 the text 01."""
-    shown = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    """Return the query of all rows of files, with columns from folder names: ``month=01`` gives the text 01."""
+    quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     options = f"union_by_name = true, hive_partitioning = {in_folders}, hive_types_autocast = false"
-    return f"select * from read_parquet([{shown}], {options})"
+    return f"select * from read_parquet([{quoted}], {options})"
 
 
 def of_query(query: str, database: str | None) -> Engine:
-    """Return what a query of a DuckDB file selects, which is opened to be read alone.
+    """Return the records that a query selects from a DuckDB file, opened read-only.
 
-    Raises `FileFormatError` for no such database, `InvalidInputError` for a query that DuckDB refuses or that selects
-    nothing.
+    Raises `FileFormatError` for a missing database; `InvalidInputError` for a query that DuckDB refuses, or that
+    selects no records.
     """
     _require("narwhals", "duckdb", "pyarrow")
     import duckdb
@@ -329,7 +328,7 @@ class Engine:
 
     frame: Any
     where: str = "records"
-    connection: object = field(default=None, repr=False)  # which must live as long as the frame
+    connection: object = field(default=None, repr=False)  # kept alive as long as the frame
     columns: Mapping[Path, Sequence[str]] = field(default_factory=dict, repr=False)  # the columns of each file
     is_grouped = True
 
@@ -344,7 +343,7 @@ class Engine:
             yield self.frame.collect_schema().names(), InvalidInputError
 
     def chunks(self, requested: Requested, locate: Locate) -> Iterator[Chunk]:
-        """Yield one chunk: the distinct rows of the requested columns, with the number of rows that equal each.
+        """Yield one chunk: the distinct rows of the requested columns, with their multiplicities.
 
         Raises `InvalidInputError` for more than `MAX_GROUPS` distinct rows.
         """
@@ -352,34 +351,36 @@ class Engine:
 
         for path, names in self.columns.items():
             try:
-                locate(names)  # a file without a column would hold missing values there
+                locate(names)  # the engine would fill an absent column with missing values
             except InvalidInputError as error:
                 raise _file_error(path, str(error)) from error
         schema = self.frame.collect_schema()
-        places, written = locate(schema.names()), schema.names()
-        columns = {key: written[places[name]] for key, (name, _) in requested.items()}
+        places, schema_names = locate(schema.names()), schema.names()
+        columns = {key: schema_names[places[name]] for key, (name, _) in requested.items()}
         if PERSON in columns:
             require_exact_ids(requested[PERSON][0], str(schema[columns[PERSON]]))
-        named = {key: f"column {place}" for place, key in enumerate(requested)}
-        values = [self._value(schema[columns[key]], columns[key], *requested[key]).alias(named[key]) for key in named]
+        aliases = {key: f"column {place}" for place, key in enumerate(requested)}
+        values = [
+            self._value(schema[columns[key]], columns[key], *requested[key]).alias(alias)
+            for key, alias in aliases.items()
+        ]
         lazy = self.frame.lazy() if self.engine == "polars" else self.frame
-        grouped = lazy.select(*values).group_by(*named.values()).agg(nw.len().alias("size"))
+        grouped = lazy.select(*values).group_by(*aliases.values()).agg(nw.len().alias("size"))
         groups = self._collected(lambda: grouped.head(MAX_GROUPS + 1))
         if len(groups) > MAX_GROUPS:
-            shown = " and ".join(dict.fromkeys(repr(name) for name, _ in requested.values()))
+            names_text = " and ".join(dict.fromkeys(repr(name) for name, _ in requested.values()))
             raise self._refuse(
                 None,
-                f"{shown} have more than {MAX_GROUPS} distinct values together: select fewer, as numbers rounded and "
-                f"times cut to days",
+                f"{names_text} have more than {MAX_GROUPS} distinct values together: select fewer, such as rounded "
+                f"numbers, or days for times",
             )
         sizes = np.array(groups.get_column("size").to_list(), dtype=np.int64)
-        yield Chunk({key: groups.get_column(name).to_list() for key, name in named.items()}, self._refuse, sizes)
+        yield Chunk({key: groups.get_column(name).to_list() for key, name in aliases.items()}, self._refuse, sizes)
 
     def _refuse(self, _: int | None, message: str) -> DualmechError:
         return InvalidInputError(f"{self.where} ({self.engine}): {message}")
 
     def _collected(self, build: Callable[[], Any]) -> Any:
-        """Build what an engine is to do, and run it."""
         import narwhals as nw
 
         try:
@@ -389,14 +390,14 @@ class Engine:
             return frame.collect(**({"engine": "streaming"} if self.engine == "polars" else {}))
         except MemoryError:
             raise
-        except Exception as error:  # every engine has errors of its own
+        except Exception as error:  # engines raise their own errors
             raise self._refuse(None, f"cannot be read: {first_line(error)}") from error
 
-    def _value(self, kind: Any, written: str, name: str, attribute: Attribute | None) -> Any:
-        """Return the expression that rows are grouped by: a column, with fewer distinct values that count alike."""
+    def _value(self, kind: Any, column_name: str, name: str, attribute: Attribute | None) -> Any:
+        """Return the expression to group rows by: a column, with numbers and times replaced by one for each cell."""
         import narwhals as nw
 
-        column, type_name = nw.col(written), type(kind).__name__
+        column, type_name = nw.col(column_name), type(kind).__name__
         if not kind.is_numeric() and type_name not in FLAT:
             raise InputTypeError(
                 f"{self.where} ({self.engine}): {name!r} must be a column of numbers, texts, dates or truth values, "
@@ -407,8 +408,8 @@ class Engine:
         if isinstance(attribute, Dated) and type_name == "Datetime":
             if kind.time_zone is None:
                 return column.dt.date()
-            # Engines differ in zones, and some take the machine's: the day is found where codes are. Until 1972 some
-            # zones were off by seconds.
+            # Engines differ in time zones, and some use the machine's: the day is computed with the codes. Until 1972
+            # some zones had offsets of seconds.
             return column if attribute.first.year < 1973 else column.dt.truncate("1m")
         is_plain = kind.is_numeric() and type_name not in WIDE and not (kind.is_integer() and self.engine == "dask")
         if is_plain and isinstance(attribute, Binned):
@@ -419,36 +420,36 @@ class Engine:
 
 
 def _on_grid(attribute: Numbers, step: float, column: Any) -> Any:
-    """Return a column in which the numbers well inside a cell of a grid are replaced by the number of the cell."""
+    """Return a column with the numbers well inside a cell of a grid replaced by the grid point."""
     import narwhals as nw
 
     first, last = float(attribute.first), float(attribute.last)
-    missing = [csv.number(text) for text in attribute.missing]
-    if max(abs(first), abs(last)) > 2**40 * step or any(number is not None for number in missing):
+    missing_numbers = [csv.number(text) for text in attribute.missing]
+    if max(abs(first), abs(last)) > 2**40 * step or any(number is not None for number in missing_numbers):
         return column
     column = column.cast(nw.Float64)
-    nearest = (((column - first) / step).round() * step + first).clip(first, last)
-    is_inside = (column >= first) & (column <= last) & ((column - nearest).abs() < 0.499 * step)
-    return nw.when(is_inside).then(nearest).otherwise(column)
+    grid_point = (((column - first) / step).round() * step + first).clip(first, last)
+    is_inside = (column >= first) & (column <= last) & ((column - grid_point).abs() < 0.499 * step)
+    return nw.when(is_inside).then(grid_point).otherwise(column)
 
 
 def _binned(attribute: Binned, is_integer: bool, column: Any) -> Any:
-    """Return a column in which the numbers strictly inside each bin are replaced by the smallest of them.
+    """Return a column with the numbers strictly inside each bin replaced by the smallest number inside.
 
-    Edges, numbers beyond them and missing values stay: where these count is decided as for every other source.
+    Edges, numbers beyond them and missing values stay: `records` assigns them, as for every source.
     """
     import narwhals as nw
 
     if attribute.values > MAX_BINS:
         return column
     column = column.cast(nw.Int64 if is_integer else nw.Float64)
-    expression, missing = column, [csv.number(text) for text in attribute.missing]
+    expression, missing_numbers = column, [csv.number(text) for text in attribute.missing]
     for left, right in itertools.pairwise(attribute.edges):
         if is_integer:
             first, last = max(math.floor(left) + 1, -(2**63)), min(math.ceil(right) - 1, 2**63 - 1)
         else:
             first, last = math.nextafter(left, math.inf), math.nextafter(right, -math.inf)  # type: ignore[assignment]
-        if first < last and not any(number is not None and left < number < right for number in missing):
-            inside = (column >= first) & (column <= last)
-            expression = nw.when(inside).then(nw.lit(first)).otherwise(expression)
+        if first < last and not any(number is not None and left < number < right for number in missing_numbers):
+            is_inside = (column >= first) & (column <= last)
+            expression = nw.when(is_inside).then(nw.lit(first)).otherwise(expression)
     return expression

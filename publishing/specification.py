@@ -1,4 +1,4 @@
-"""Specifications: attributes, tables and how accurate each shall be, in one small file."""
+"""Specifications: attributes, tables and their required accuracies, in one file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualmech.neighbours import ADD_REMOVE, DIFFERENCES, Contributions, Relation
 from dualmech.problems.fitness import FitnessForUse, PrivacyFirst
 from dualmech.problems.protection import reachable
 from dualmech.publishing import derived
-from dualmech.publishing.asking import asked_of, refuse_unsupported
+from dualmech.publishing.asking import queries_on, refuse_unsupported
 from dualmech.publishing.persons import Bound
 from dualmech.publishing.plans import PlanTerms, as_plan, table_name
 from dualmech.publishing.published import counts_nobody
@@ -30,7 +30,7 @@ from dualmech.solution import Solution, require_solution
 from dualmech.workloads.base import Workload, same_content
 from dualmech.workloads.unions import Table, UnionWorkload
 
-ROOM_FOR_GRID = 4e-6  # by how much targets are lower than asked, relative, so that the drawn noise meets them
+GRID_MARGIN = 4e-6  # relative reduction of targets, so that noise on the grid meets the requested ones
 KEYS = ("title", "date", "attributes", "never", "records", "tables", "neighbours", "level", "rho")
 RECORD_KEYS = ("count", "ignore", "person", "at_most", "per", "check")
 BUDGETS = ("epsilon", "delta", "budget", "eps")
@@ -39,7 +39,7 @@ TABLE_KEYS = ("name", "ask", "variance", "margin", "hard", "derive", "expected",
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """Which tables to publish of which records, and how accurate each shall be.
+    """The tables to publish, the roles of the records' columns, and the required accuracy of each table.
 
     Attributes
     ----------
@@ -48,28 +48,28 @@ class Specification:
     workload : UnionWorkload
         The tables.
     targets : dict of names to float
-        The variance that no query of a table may exceed, less the 4e-6 of it that a release's grid may add. Where ρ is
-        given these are ratios: one factor on all of them is minimised. Tables of margin 0 (`exact`) have the largest
-        of the others.
+        The maximum variance of the queries of each table, reduced by the 4e-6 of it that the grid may add. If ρ is
+        specified, these are ratios, and one common factor on them is minimised. Tables of margin 0 (`exact`) have the
+        maximum of the other targets.
     neighbours : Relation
-        Which data sets privacy keeps apart.
+        The requested neighbour relation.
     caps : dict of names to float
-        The same of tables that are ``hard``, whose variance is not exceeded whatever the privacy.
+        The maximum variance of the queries of tables that are ``hard``, which holds whatever the privacy.
     rho : Fraction or None
-        The ρ (zCDP) that may be spent.
+        The privacy budget ρ (zCDP).
     level : float
         The level of the margins of error.
     records : Records
-        What columns of records mean that no attribute reads; its `source` is None.
+        The roles of the columns that are no attributes; its `source` is None.
     title, date : str
-        What the statement of a release is headed by.
+        The heading of the statement of a release.
     given : dict
-        What all of this was made of.
+        The mapping that specifies all of this.
 
     Examples
     --------
     >>> import dualmech as dm
-    >>> asked = dm.Specification.of(
+    >>> specification = dm.Specification.of(
     ...     {
     ...         "attributes": {"age": {"from": 17, "to": 90}, "sex": {"labels": ["female", "male"]}},
     ...         "tables": [
@@ -78,9 +78,9 @@ class Specification:
     ...         ],
     ...     }
     ... )
-    >>> asked.workload.shape, {name: round(target, 3) for name, target in asked.targets.items()}
+    >>> specification.workload.shape, {name: round(target, 3) for name, target in specification.targets.items()}
     ((78, 148), {'ages': 100.0, 'adults by sex': 104.127})
-    >>> asked.problem().geometry.name
+    >>> specification.problem().geometry.name
     'blocks'
     """
 
@@ -98,24 +98,24 @@ class Specification:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Specification:
-        """Return the specification that a mapping makes, as a file holds it.
+        """Return the specification of a mapping with the keys of a file (``docs/formats.md``).
 
-        Raises `InvalidInputError` or `InputTypeError` for keys that are unknown or missing, and what a schema refuses.
+        Raises `InvalidInputError` or `InputTypeError` for unknown or missing keys, and for an invalid schema.
         """
-        validate.mapping("attributes, tables and what is asked of them", given=given)
-        given = validate.composed_within("a specification", given)
-        _known(given, KEYS, "a specification")
-        _require_parts(given)
-        schema = Schema(given["attributes"], given.get("never", ()))
-        level = validate.probability(level=given.get("level", accounting.LEVEL))
-        rho = None if given.get("rho") is None else validate.exact_number(rho=given["rho"])
+        validate.mapping("attributes and tables with their accuracies", given=given)
+        spec = validate.composed_within("a specification", given)
+        _check_keys(spec, KEYS, "a specification")
+        _require_parts(spec)
+        schema = Schema(spec["attributes"], spec.get("never", ()))
+        level = validate.probability(level=spec.get("level", accounting.LEVEL))
+        rho = None if spec.get("rho") is None else validate.exact_number(rho=spec["rho"])
         tables: dict[str, dict[int, Workload | None]] = {}
         targets: dict[str, float] = {}
         caps: dict[str, float] = {}
         exact: list[str] = []
-        alone = len(schema.shape) == len(given["tables"]) == 1
-        for table in validate.sequence(tables=given["tables"]):
-            name, queries, target = _table(schema, table, level, alone)
+        is_single = len(schema.shape) == len(spec["tables"]) == 1
+        for table in validate.sequence(tables=spec["tables"]):
+            name, queries, target = _table(schema, table, level, is_single)
             if name in tables:
                 raise InvalidInputError(f"tables must have distinct names, got {name!r} twice")
             tables[name] = queries
@@ -128,30 +128,30 @@ class Specification:
             raise InvalidInputError("tables must be one or more, got none")
         if rho is not None and not targets:
             raise InvalidInputError(
-                "tables must not all be hard where rho is given, which is spent on the others: leave out rho here, and "
-                "name it when the records are released"
+                "tables must not all be hard if rho is given, which is spent on the others: leave out rho here, and "
+                "set it when the records are released"
             )
-        reading, relation = _records(given.get("records", {}), given.get("neighbours"), schema)
+        declared, relation = _records(spec.get("records", {}), spec.get("neighbours"), schema)
         relation.check(schema)
         for name in exact:
             _check_exact(name, schema, tables[name], relation)
-        # What costs nothing is solved with the loosest of the other targets, and published without noise.
+        # Tables without privacy cost get the maximum of the other targets, and are published without noise.
         targets |= dict.fromkeys(exact, max([*targets.values(), *caps.values()], default=1.0))
-        title, day = (_text(key, given.get(key, "")) for key in ("title", "date"))
-        known = {**given, "attributes": {attribute.name: attribute.as_spec() for attribute in schema.attributes}}
-        kept = json.loads(json.dumps(known, default=_plain))
+        title, day = (_text(key, spec.get(key, "")) for key in ("title", "date"))
+        full_spec = {**spec, "attributes": {attribute.name: attribute.as_spec() for attribute in schema.attributes}}
+        plain_spec = json.loads(json.dumps(full_spec, default=_plain))
         workload = UnionWorkload(
             schema, [Table(name, tuple(sorted(queries.items(), key=itemgetter(0)))) for name, queries in tables.items()]
         )
-        return cls(schema, workload, targets, relation, caps, rho, level, reading, title, day, kept)
+        return cls(schema, workload, targets, relation, caps, rho, level, declared, title, day, plain_spec)
 
     @classmethod
     def of_json(cls, text: str) -> Specification:
-        """Return the specification that `to_json` wrote."""
-        return cls.of(validate.decoded("attributes, tables and what is asked of them", text=text))
+        """Return the specification in a text from `to_json`."""
+        return cls.of(validate.decoded("attributes and tables with their accuracies", text=text))
 
     def to_json(self) -> str:
-        """Return the specification as a text, which the file of a plan keeps."""
+        """Return the specification as JSON, for the file of a plan."""
         return json.dumps(self.given, ensure_ascii=False)
 
     def changed(
@@ -162,10 +162,10 @@ class Specification:
         targets: Mapping[str, float] | None = None,
         caps: Mapping[str, float] | None = None,
     ) -> Specification:
-        """Return the specification with a ρ, neighbours or variances of its own; `caps` make tables hard.
+        """Return the specification with another ρ, other neighbours or other variances; `caps` make tables hard.
 
-        With `targets`, what the tables were asked before, hard or not, no longer counts. Without, a cap is a margin of
-        error where the table states one, else a variance.
+        `targets` replace all accuracies of the tables, hard or not. Without `targets`, a cap is a margin of error if
+        the table specifies one, else a variance.
         """
         options = {key: value for key, value in self.given.items() if key != "rho" or targets is None}
         options |= {} if rho is None else {"rho": str(rho)}
@@ -186,22 +186,22 @@ class Specification:
         return Specification.of(options | {"tables": tables})
 
     def planned(self, answer: Solution) -> Solution:
-        """Return a solution that keeps what was asked: its file, its statement and all who read it say the same.
+        """Return a solution that keeps this specification, for its file and its statement.
 
-        Raises `InvalidInputError` for a solution of other tables, or for other neighbours.
+        Raises `InvalidInputError` for a solution of other tables or for other neighbours.
 
         Examples
         --------
         >>> import dualmech as dm
-        >>> asked = dm.Specification.read("examples/people.toml")  # doctest: +SKIP
-        >>> dm.save(asked.planned(dm.fast.solve(asked.problem())), "plan.npz")  # doctest: +SKIP
+        >>> specification = dm.Specification.read("examples/people.toml")  # doctest: +SKIP
+        >>> dm.save(specification.planned(dm.fast.solve(specification.problem())), "plan.npz")  # doctest: +SKIP
         """
         self.check_answer(answer)
         rho = None if self.rho is None else str(self.rho)
         return as_plan(answer, PlanTerms(self.quantile, None, rho, None, self.to_json(), answer.metadata.get("limits")))
 
     def check_answer(self, answer: Solution) -> None:
-        """Refuse a solution of other tables, or for neighbours that do not contain those of the specification."""
+        """Refuse a solution of other tables, or for neighbours that do not include the specified ones."""
         if not same_content(getattr(require_solution(answer).problem, "workload", None), self.workload):
             raise InvalidInputError("answer must be to the tables of this specification")
         relation = canonical(answer.problem.neighbours, self.schema)
@@ -214,7 +214,7 @@ class Specification:
     def read(cls, path: str | PathLike[str]) -> Specification:
         """Read a specification from a TOML file (``docs/formats.md``).
 
-        Raises `FileFormatError` for a file that cannot be read or is no TOML, and with its path for what `of` refuses.
+        Raises `FileFormatError` for a file that cannot be read, that is no TOML, or whose contents `of` refuses.
         """
         spec = read_toml(path)
         with errors_naming(path):
@@ -226,37 +226,37 @@ class Specification:
 
     @property
     def asks(self) -> dict[str, dict[str, Any]]:
-        """What each table asks of each attribute, by the table's name."""
-        return {name: _each(table.get("ask", {})) for name, table in self._tables.items()}
+        """The requested queries by table and attribute."""
+        return {name: _queries_by_attribute(table.get("ask", {})) for name, table in self._tables.items()}
 
     @property
     def derivations(self) -> dict[str, tuple[str, ...]]:
-        """The derived columns of each table that has some, by the table's name."""
+        """The derived columns by table, for tables with derived columns."""
         return {
             name: tuple(dict.fromkeys(table["derive"])) for name, table in self._tables.items() if table.get("derive")
         }
 
     @property
     def expected(self) -> dict[str, float]:
-        """How many records a row is expected to count, of tables that say so, by the table's name."""
+        """The expected number of records of a row by table, for tables that specify it."""
         return {name: float(table["expected"]) for name, table in self._tables.items() if "expected" in table}
 
     @property
     def exact(self) -> frozenset[str]:
-        """Tables of margin 0: no neighbour changes an answer of theirs."""
+        """Names of the tables of margin 0, whose answers no neighbour changes."""
         return frozenset(
             name for name, table in self._tables.items() if 0 in (table.get("margin"), table.get("variance"))
         )
 
     @property
     def protected(self) -> Relation:
-        """The neighbours that noise is made for: as asked, or more where these tables take no such rule."""
+        """The neighbours that the noise protects: the requested ones, or a wider relation that these tables support."""
         relation: Relation = reachable(self.workload, self.neighbours)
         return relation
 
     @property
     def cost(self) -> float | None:
-        """Squared privacy cost that may be spent, not above twice ρ; None where the file names no ρ."""
+        """Maximum squared privacy cost, at most twice ρ; None without ρ."""
         return None if self.rho is None else accounting.squared_cost_from_rho(self.rho)
 
     @property
@@ -265,16 +265,16 @@ class Specification:
         return accounting.normal_quantile(self.level)
 
     def problem(self) -> FitnessForUse | PrivacyFirst:
-        """Return the problem: the least privacy cost that keeps all tables, or at ρ the least factor on the targets.
+        """Return the problem: minimise the privacy cost subject to all targets, or at ρ the factor on the targets.
 
-        What is solved at ρ costs no more once it is drawn: a grid's noise costs a millionth less in every direction.
-        Raises `InvalidInputError` where caps stand with ρ, which is no one problem but a search for the factor.
+        A solution at ρ costs at most ρ when it is drawn: noise on the grid costs a millionth less in every direction.
+        Raises `InvalidInputError` for caps with ρ, which need a search for the factor.
         """
         if self.cost is None:
             return FitnessForUse(self.workload, self.targets | self.caps, neighbours=self.protected)
         if self.caps:
             raise InvalidInputError(
-                "caps with rho are a search for the factor on the other tables: crosscheck.capped(workload, targets, "
+                "caps with rho need a search for the factor on the other tables: crosscheck.capped(workload, targets, "
                 "caps, cost, neighbours), or dualmech solve"
             )
         return PrivacyFirst(self.workload, self.targets, self.cost, neighbours=self.protected)
@@ -292,72 +292,73 @@ def _require_parts(spec: Mapping[str, Any]) -> None:
 
 def _records(spec: object, neighbours: object, schema: Schema) -> tuple[Records, Relation]:
     options = {**validate.mapping("options of records", records=spec)}
-    _known(options, RECORD_KEYS, "records")
+    _check_keys(options, RECORD_KEYS, "records")
     person, at_most, per, check = (options.pop(key, None) for key in RECORD_KEYS[2:])
     check = validate.boolean(**{"records.check": False if check is None else check})
-    stated = None if neighbours is None else Relation.of(validate.text(neighbours=neighbours))
+    relation = None if neighbours is None else Relation.of(validate.text(neighbours=neighbours))
     bound = None
     if person is None and (at_most is not None or per is not None or check):
         raise InvalidInputError("records.at_most, records.per and records.check need records.person, a column")
     if person is not None:
         if (at_most is None) != check:
             raise InvalidInputError(
-                "records.person needs one of records.at_most, the rows of a person that are kept, and records.check = "
-                "true, which refuses records in which somebody has more than the neighbours say"
+                "records.person needs one of records.at_most, the maximum number of counted rows of a person, and "
+                "records.check = true, which refuses records if somebody has more than the neighbours allow"
             )
         if check:
             if per is not None:
-                raise InvalidInputError("records.per goes with records.at_most; what is checked the neighbours say")
-            rule = stated or ADD_REMOVE
+                raise InvalidInputError("records.per needs records.at_most; the neighbours determine records.check")
+            rule = relation or ADD_REMOVE
             attribute, groups = (rule.attribute, rule.groups) if isinstance(rule, Contributions) else ("", None)
             bound = Bound(person, rule.members, attribute, check=True, groups=groups)
         else:
             bound = Bound(person, at_most, "" if per is None else per)
             implied = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
-            if stated is not None and not stated.contains(implied):
+            if relation is not None and not relation.contains(implied):
                 raise InvalidInputError(
-                    f"neighbours must protect what records.at_most leaves of a person, {implied}, or be left out, got "
-                    f"{stated}"
+                    f"neighbours must protect the records of a person within records.at_most, {implied}, or be left "
+                    f"out, got {relation}"
                 )
-            stated = stated or implied
-    reading = Records(None, **options, persons=bound)
-    if reading.count in schema.sources:
-        raise InvalidInputError(f"records.count must be a column that is no attribute, got {reading.count!r}")
-    return reading, stated or ADD_REMOVE
+            relation = relation or implied
+    declared = Records(None, **options, persons=bound)
+    if declared.count in schema.sources:
+        raise InvalidInputError(f"records.count must be a column that is no attribute, got {declared.count!r}")
+    return declared, relation or ADD_REMOVE
 
 
-def _table(schema: Schema, spec: object, level: float, alone: bool) -> tuple[str, dict[int, Workload | None], float]:
+def _table(
+    schema: Schema, spec: object, level: float, is_single: bool
+) -> tuple[str, dict[int, Workload | None], float]:
     table = validate.mapping("name, ask, and variance or margin", table=spec)
-    _known(table, TABLE_KEYS, "a table")
+    _check_keys(table, TABLE_KEYS, "a table")
     ask = table.get("ask")
     if validate.boolean(total=table.get("total", False)):
         if ask is not None:
-            raise InvalidInputError("a table must have ask or total, not both: the total is of all records")
+            raise InvalidInputError("a table must have ask or total, not both: total = true counts all records")
         ask = {}
-    known = table_name({**table, "ask": ask if isinstance(ask, Mapping | list | tuple) else ()})
-    what = f"table {known!r}" if ask or "name" in table else "a table"
+    name = table_name({**table, "ask": ask if isinstance(ask, Mapping | list | tuple) else ()})
+    place = f"table {name!r}" if ask or "name" in table else "a table"
     if not ask and ask is not None and not table.get("total"):
-        raise InvalidInputError(f"{what} must ask an attribute or more; total = true asks the number of all records")
+        raise InvalidInputError(f"{place} must ask an attribute or more; total = true counts all records")
     if not isinstance(ask, Mapping | list | tuple):
-        raise InvalidInputError(f"{what} must have ask, attributes or a mapping of them to what is asked")
+        raise InvalidInputError(f"{place} must have ask, attributes or a mapping of attributes to queries")
     if ("variance" in table) == ("margin" in table):
         got = "both" if "variance" in table else "neither"
-        raise InvalidInputError(f"{what} must have one of variance and margin, got {got}")
-    by_attribute = _each(ask)
-    name = validate.text(name=known)
+        raise InvalidInputError(f"{place} must have one of variance and margin, got {got}")
+    by_attribute = _queries_by_attribute(ask)
+    validate.text(name=name)
     queries = {}
     for attribute, query in by_attribute.items():
         (axis,) = schema.axes([attribute])
-        queries[axis] = asked_of(schema.attribute(axis), query, alone)
+        queries[axis] = queries_on(schema.attribute(axis), query, is_single)
     kind = "variance" if "variance" in table else "margin"
     limit = validate.nonnegative_number(**{f"{kind} of {name!r}": table[kind]})
     if limit and kind == "margin":
         limit = float(accounting.variance_from_margin(limit, accounting.normal_quantile(level)))
-    return name, queries, limit * (1 - ROOM_FOR_GRID)
+    return name, queries, limit * (1 - GRID_MARGIN)
 
 
 def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[int, Workload | None]) -> None:
-    """Refuse derived columns that do not follow from what a table asks."""
     for kind in validate.sequence(derive=table.get("derive", ())):
         if not queries:
             raise InvalidInputError("derive must be of a table that asks attributes, not of the total")
@@ -371,25 +372,25 @@ def _check_derived(table: Mapping[str, Any], schema: Schema, queries: Mapping[in
 
 
 def _check_exact(name: str, schema: Schema, queries: Mapping[int, Workload | None], relation: Relation) -> None:
-    """Refuse margin 0 for a table of which neighbours change some answer."""
+    """Refuse margin 0 for a table with an answer that neighbours change."""
     if np.all(counts_nobody(schema, queries)):
         return
     if relation.fixed is None:
-        why = f"of neighbours that add or remove records ({relation}) every answer is changed by some"
+        reason = f"neighbours that add or remove records ({relation}) change every answer"
     elif not all(
         relation.leaves(schema.names[axis], query, schema.shape[axis]).all() for axis, query in queries.items()
     ):
-        why = (
-            f"neighbours ({relation}) change answers of this table; those that they do not change, such as the number "
-            f"of records, are published exactly whatever is asked of the others"
+        reason = (
+            f"neighbours ({relation}) change answers of this table; the other answers, such as the number of records, "
+            f"are published exactly with any margin"
         )
     else:
         return
-    raise InvalidInputError(f"margin and variance of {name!r} must be positive: {why}")
+    raise InvalidInputError(f"margin and variance of {name!r} must be positive: {reason}")
 
 
-def _each(ask: Any) -> dict[str, Any]:
-    """Return the question to each attribute that a table names; an attribute that comes twice is refused."""
+def _queries_by_attribute(ask: Any) -> dict[str, Any]:
+    """Return the requested queries of a table by attribute; refuse an attribute twice."""
     if not isinstance(ask, Mapping) and len({*map(str, ask)}) < len(ask):
         raise InvalidInputError(f"a table must ask each attribute once, got {list(ask)}")
     return {**ask} if isinstance(ask, Mapping) else dict.fromkeys(ask, "values")
@@ -407,13 +408,13 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else [*value]
 
 
-def _known(spec: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+def _check_keys(spec: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
     for key in spec:
         if key in BUDGETS:
             raise InvalidInputError(
-                f"{what} states its privacy as rho (zCDP), not {key}: for an epsilon at a delta, "
-                f"dualmech.accounting.zcdp_rho(epsilon, delta) says the largest"
+                f"{place} states its privacy as rho (zCDP), not {key}: for an epsilon at a delta, "
+                f"dualmech.accounting.zcdp_rho(epsilon, delta) gives the largest rho"
             )
         if key not in keys:
-            refuse_unsupported(what, str(key))
-            raise InvalidInputError(f"{what} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")
+            refuse_unsupported(place, str(key))
+            raise InvalidInputError(f"{place} takes {', '.join(keys)}, got {key!r}{did_you_mean(str(key), keys)}")

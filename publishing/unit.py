@@ -1,4 +1,4 @@
-"""The unit of privacy: by what neighbouring sets of records differ, so that costs of releases can be added."""
+"""Units of privacy: the difference between neighbouring sets of records. Costs add up within one unit."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from dualmech.workloads.domain import Domain
 
 RECORD, PERSON = "record", "person"
 KEYS = {RECORD: ("count", "binning"), PERSON: ("person", "at_most", "per", "values", "binning")}
-"""What the spec of each kind of unit may hold besides ``of``."""
+"""Options of the spec of each kind of unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """What two neighbouring sets of records differ by.
+    """The difference between neighbouring sets of records.
 
-    The unit is records, or all records of one person where the person's records were truncated before they were
-    counted (Theorem 3b of ``docs/theorems.md``). Truncation chooses among all records of a person, so that without one
-    of them another one may be counted: such a release states nothing about single records.
+    The unit is records, or all records of one person if these were truncated before counting (Theorem 3b of
+    ``docs/theorems.md``). Truncation selects among all records of a person, so without one of them another may be
+    counted: a release with truncation guarantees nothing about single records.
 
     Attributes
     ----------
     neighbours : str
-        The relation between the data sets that are counted, as `dualmech.neighbours.canonical` writes it.
+        The relation between the counted data sets, in the form of `dualmech.neighbours.canonical`.
     person : str
-        The column of persons, empty where the unit is records.
+        The column of persons, empty if the unit is records.
     at_most : int
-        Records of a person that are counted, in each value of `per` if there is one.
+        The maximum number of counted records of a person, in each value of `per` if there is one.
     per : str
-        The attribute in whose values a person is truncated separately, empty for all records of the person together.
+        The attribute whose values are truncated separately; empty to truncate all records of a person together.
     values : int
-        Values of `per` in which a person's records are protected together.
+        The number of values of `per` whose records of a person are protected together.
     count : str
-        The column that says how many records a row is, where the unit is records; empty where each row is one record.
+        The column with the number of records of each row, if the unit is records; empty if each row is one record.
     binning : str
-        SHA-256 of the values of the attribute that `per` or the relation names: other values are other units.
+        SHA-256 of the values of the attribute in `per` or in the relation: other values are another unit.
 
     Examples
     --------
@@ -64,16 +64,16 @@ class PrivacyUnit:
     binning: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a relation that does not protect all records that are counted of a person."""
+        """Refuse a relation that does not protect all counted records of a person."""
         if self.person:
             bound, relation = Bound(self.person, self.at_most, self.per), self._relation
             _require_protected(bound, self.values, None if relation is None or relation.replace else relation, self)
 
     @classmethod
     def of(cls, neighbours: str, records: Records, domain: Domain | None, declared: Relation | None) -> PrivacyUnit:
-        """Return the unit of a release with a relation, of records as declared, and the relation that was declared.
+        """Return the unit of a release, from its relation, the roles of its columns, and the declared relation.
 
-        Raises `InvalidInputError` for a relation that does not protect all records that are counted of a person.
+        Raises `InvalidInputError` for a relation that does not protect all counted records of a person.
         """
         bound = records.persons
         size = domain.shape[domain.axes([bound.per])[0]] if bound is not None and bound.per and domain else COUNT_LIMIT
@@ -91,9 +91,9 @@ class PrivacyUnit:
 
     @classmethod
     def of_spec(cls, neighbours: object, spec: object) -> PrivacyUnit:
-        """Return the unit that `spec` wrote, of a relation by its canonical text.
+        """Return the unit of a relation and a `spec`.
 
-        Raises `InvalidInputError` or `InputTypeError` for other keys, values of another type, and a unit that names an
+        Raises `InvalidInputError` or `InputTypeError` for other keys, values of another type, and a unit that has an
         attribute without its values, or values without an attribute.
         """
         relation = validate.text(neighbours=neighbours)
@@ -120,18 +120,18 @@ class PrivacyUnit:
 
     @property
     def spec(self) -> Mapping[str, str | int]:
-        """The unit without its relation, as files hold it."""
+        """The options of the unit, without its relation, for files."""
         kind = PERSON if self.person else RECORD
         options = {key: getattr(self, key) for key in KEYS[kind]}
         return {"of": kind} | {key: value for key, value in options.items() if value}
 
     def protects(self, other: PrivacyUnit) -> bool:
-        """Whether the ρ of a release for this unit also bounds its ρ for another unit.
+        """Return whether the ρ of a release for this unit also bounds its ρ for another unit.
 
-        Records protect the records of every relation that theirs contains. All records of a person are protected
-        whatever number of them each release counts. Protection in several values of an attribute contains that in fewer
-        values. Rows that are added or removed protect the records that a column counts in them, since one record less
-        is at most one row less.
+        A unit of records protects the units of all relations that its relation contains. A unit of persons protects
+        all records of a person, for any number of counted records, and protection in several values of an attribute
+        includes protection in fewer values. Added or removed rows protect the records that a column counts in them: one
+        record less is at most one row less.
         """
         if (self.person, self.per) != (other.person, other.per) or self.binning not in ("", other.binning):
             return False
@@ -146,17 +146,16 @@ class PrivacyUnit:
 
     @property
     def _relation(self) -> Relation | None:
-        """The relation by a rule, None of listed differences."""
         return None if self.neighbours.startswith(DIFFERENCES) else Relation.of(self.neighbours)
 
     @property
     def words(self) -> str:
-        """What neighbouring sets of records differ by, for a unit of persons or a relation by a rule."""
+        """The difference between neighbouring sets of records, in words."""
         if not self.person:
             relation = self._relation
             return "they differ by one of the listed differences" if relation is None else relation.words
         counted_rows = f"{'is' if self.at_most == 1 else 'are'} counted{' in each' if self.per else ''}"
-        return f"{self._records} are added or removed, of which at most {self.at_most} {counted_rows}"
+        return f"{self._records} are added or removed, and at most {self.at_most} of them {counted_rows}"
 
     @property
     def _records(self) -> str:
@@ -177,24 +176,24 @@ SINGLE = PrivacyUnit(str(ADD_REMOVE))  # one record added or removed
 
 
 def _require_protected(bound: Bound, values: int, relation: Relation | None, unit: PrivacyUnit) -> None:
-    """Refuse a relation that does not protect the records of a person, of a bound per value those in several values.
+    """Refuse a relation that does not protect the counted records of a person in all their values of `bound.per`.
 
-    All records of one person must fit into its reach: a number of records costs the most in the fewest values.
+    All these records must be within the relation's reach: records cost most if they are in few values.
     """
     values = values if bound.per else 1
     one_value = Contributions(bound.at_most, bound.per, 1) if bound.per else Relation(members=bound.at_most)
     if relation is not None and relation.replace and relation.members >= bound.at_most * values:
-        return  # as many records have other values
+        return  # it replaces at least as many records
     if relation is not None and relation.contains(one_value) and relation.reach >= bound.at_most * values:
         return
     raise InvalidInputError(
-        f"neighbours must protect the records that are counted of a {bound.person!r}, {one_value}"
+        f"neighbours must protect the counted records of a {bound.person!r}, {one_value}"
         f"{f' in each of {values} values' if values > 1 else ''}, got {unit.neighbours}"
     )
 
 
 def _binning(domain: Domain | None, name: str) -> str:
-    """Return the SHA-256 of an attribute's column and values, whatever their groupings; empty without an attribute."""
+    """Return the SHA-256 of an attribute's column and values, without groupings; empty without an attribute."""
     if domain is None or not name:
         return ""
     (axis,) = domain.axes([name])

@@ -415,7 +415,7 @@ def drawn_in_whole_numbers(run: Run) -> None:
     tables = published_tables(asked)
     assert tables and sum(table.entries for table in tables) == asked.shape[0]
     for table in tables if drawn.by_table else ():
-        assert np.all(np.asarray(drawn.mechanism.variances(table.asked)) > 0)
+        assert np.all(np.asarray(drawn.mechanism.variances(table.table_key)) > 0)
 
 
 ABILITIES: dict[str, Callable[[Any, Solution, Any], Any]] = {

@@ -1,4 +1,4 @@
-"""Exact optima of small problems: found from many digits, and proven by an upper and a lower bound that are equal."""
+"""Exact optima of small problems: guessed from many digits, and proven by equal upper and lower bounds."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ from dualmech.solution import Solution
 from dualmech.threads import blas_threads
 from dualmech.watching import without_warnings
 
-CLOSE_ENOUGH = 1e-12
-"""Gap at which a solver's answer counts as near enough to an exact one."""
+START_TOL = 1e-12  # gap of the solver's answer from which the exact optimum is computed
 
 
 def exact(problem: AnyProblem) -> ExactOptimum:
-    """Find the optimum of a small problem as a number of a field of square roots, and prove it without rounding.
+    """Find the optimum of a small problem as a number of a field of square roots, and prove it in exact arithmetic.
 
-    A solver's answer is carried to some three hundred digits by Newton steps on the conditions of optimality, and
-    numbers ``a + b √d + …`` of a field of degree at most 8 are recognised in them by lattice reduction. Nothing rests
-    on that: noise and weights are then checked in exact arithmetic. Σ is positive definite by its pivots, meets every
-    constraint, and attains the value. The weights are not negative, and prove the same value from below, by weak
+    Newton's method on the optimality conditions computes about three hundred digits of a solver's answer. Lattice
+    reduction recognises numbers ``a + b √d + …`` of a field of degree at most 8 in them. The proof does not depend on
+    this: noise and weights are then checked in exact arithmetic. Σ is positive definite by its pivots, meets every
+    constraint, and attains the value. The weights are non-negative, and prove the same value as a lower bound by weak
     duality: since ``Σ Q Σ = t P`` holds entry by entry, the trace norm of ``diag(√μ) W U diag(√λ)`` is
-    ``tr(Q Σ) / √t``, and its square over ``Σ λ_i Σ μ_j c_j`` bounds every privacy cost from below.
-    Of several optima a simple one is taken. A double of the problem stands for the simplest fraction that rounds to it.
+    ``tr(Q Σ) / √t``, and its square divided by ``Σ λ_i Σ μ_j c_j`` is a lower bound on every privacy cost.
+    Among several optima, a simple one is chosen. A double in the problem means the simplest fraction that rounds to it.
 
     Parameters
     ----------
     problem : FitnessForUse, PrivacyFirst or TotalVariance
-        Of at most 24 cells, 24 queries and 24 pairs of neighbours, and of rank at most 12. Other geometries than a
-        matrix are written out.
+        The problem, with at most 24 cells, 24 queries and 24 pairs of neighbours, and rank at most 12. Other geometries
+        are materialised as a dense matrix.
 
     Returns
     -------
@@ -47,33 +46,33 @@ def exact(problem: AnyProblem) -> ExactOptimum:
     Raises
     ------
     InvalidInputError
-        Before any work for other families, whose conditions have no such form, for larger problems, a basis with more
-        rows than the rank of the workload, and numbers that no fraction with a denominator of up to 10^7 rounds to;
-        and where no optimum in such a field is found, as for prefix sums of four cells.
+        For other families, whose optimality conditions have another form; for larger problems; for a basis with more
+        rows than the rank of the workload; for numbers that no fraction with a denominator of at most 10^7 rounds to;
+        and if no optimum in such a field is found, as for prefix sums of four cells.
     InputTypeError
         For an object that is no problem.
 
     Notes
     -----
-    Square roots of different whole numbers without a square factor are linearly independent over the fractions, so
-    equality is decided by coefficients. The reduction is that of Lenstra, Lenstra and Lovász, "Factoring polynomials
-    with rational coefficients", Mathematische Annalen 261 (1982); its use for recognising algebraic numbers is due
-    to Kannan, Lenstra and Lovász (1988).
+    Square roots of different square-free integers are linearly independent over the rationals, so numbers are equal if
+    their coefficients are. The lattice reduction is by Lenstra, Lenstra and Lovász, "Factoring polynomials with
+    rational coefficients", Mathematische Annalen 261 (1982); its use for recognising algebraic numbers is by Kannan,
+    Lenstra and Lovász (1988).
 
     Examples
     --------
     >>> import dualmech as dm
-    >>> found = dm.exact(dm.FitnessForUse(dm.workloads.prefix(3)))
-    >>> str(found.optimum), str(found.covariance[0][1]), found.radicals
+    >>> proof = dm.exact(dm.FitnessForUse(dm.workloads.prefix(3)))
+    >>> str(proof.optimum), str(proof.covariance[0][1]), proof.radicals
     ('(59 + 24 √6)/75', '-3 + √6', (6,))
-    >>> [str(each) for each in found.neighbour_weights]
+    >>> [str(weight) for weight in proof.neighbour_weights]
     ['(8 + 3 √6)/30', '(6 + √6)/30', '(8 - 2 √6)/15']
-    >>> found.certificate.gap < 1e-12
+    >>> proof.certificate.gap < 1e-12
     True
     """
     dense_problem = _small(validate.instance(Problem, problem=problem))
     with without_warnings(), np.errstate(all="ignore"):
-        proof = proven(fast.solve(dense_problem, tol=CLOSE_ENOUGH))
+        proof = proven(fast.solve(dense_problem, tol=START_TOL))
     if proof is None:
         raise InvalidInputError(
             f"problem has no optimum in a field of square roots of degree up to 8 that was found and proven, got "
@@ -84,7 +83,7 @@ def exact(problem: AnyProblem) -> ExactOptimum:
 
 @blas_threads()
 def proven(answer: Solution) -> ExactOptimum | None:
-    """Return an exact proof near a solver's answer, in fractions and square roots; None where none is found."""
+    """Return an exact proof near a solver's answer, in fractions and square roots; None if none is found."""
     problem = answer.problem
     exact_problem = rationals.in_fractions(problem) if rationals.worth_trying(problem) else None
     if exact_problem is None:
@@ -105,7 +104,7 @@ def proven(answer: Solution) -> ExactOptimum | None:
 
 
 def _small(problem: AnyProblem) -> AnyProblem:
-    """Return the problem on a matrix and a basis in fractions; refused where exact proofs do not apply."""
+    """Return the problem on a matrix and a basis in fractions; raise if exact proofs do not apply."""
     if not isinstance(problem, rationals.FAMILIES):
         raise InvalidInputError(
             f"problem must be FitnessForUse, PrivacyFirst or TotalVariance, whose conditions of optimality are "
@@ -120,31 +119,31 @@ def _small(problem: AnyProblem) -> AnyProblem:
         )
     if rationals.in_fractions(dense_problem) is not None:
         return dense_problem
-    same = rationals.on_own_rows(dense_problem)
-    if same is None or rationals.in_fractions(same) is None:
+    equivalent = rationals.on_own_rows(dense_problem)
+    if equivalent is None or rationals.in_fractions(equivalent) is None:
         raise InvalidInputError(
             f"problem must have numbers that are fractions with denominators of at most {surds.LARGEST_DENOMINATOR}, "
             f"got others"
         )
-    return same
+    return equivalent
 
 
 def _refuse_large(queries: int, cells: int, neighbours: int = 0, rank: int = 0) -> None:
-    most = 2 * rationals.LARGEST_SIZE
-    if max(queries, cells, neighbours) > most or rank > rationals.LARGEST_SIZE:
+    max_size = 2 * rationals.MAX_RANK
+    if max(queries, cells, neighbours) > max_size or rank > rationals.MAX_RANK:
         pairs = f", {neighbours} pairs of neighbours and rank {rank}" if neighbours else ""
         raise InvalidInputError(
-            f"problem must have at most {most} queries, cells and pairs of neighbours and a rank of at most "
-            f"{rationals.LARGEST_SIZE} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
+            f"problem must have at most {max_size} queries, cells and pairs of neighbours and a rank of at most "
+            f"{rationals.MAX_RANK} to be solved exactly, got {queries} queries x {cells} cells{pairs}"
         )
 
 
 def _recognised(problem: rationals.FractionProblem, digits: recognition.Digits) -> ExactOptimum | None:
-    """Return the proof of the numbers with these digits, where they are of one field and prove something."""
+    """Return the proof of the numbers with these digits; None if they are in no common field or prove no optimum."""
     size, count = len(digits.covariance), len(digits.neighbour_weights)
-    known = [*digits.covariance.ravel(), *digits.neighbour_weights]
-    known += [] if digits.query_weights is None else [*digits.query_weights]
-    field_numbers = recognised([int(number) for number in known])
+    values = [*digits.covariance.ravel(), *digits.neighbour_weights]
+    values += [] if digits.query_weights is None else [*digits.query_weights]
+    field_numbers = recognised([int(value) for value in values])
     if field_numbers is None:
         return None
     numbers = [surd if surd.radicals else surd.terms.get(1, Fraction(0)) for surd in field_numbers]

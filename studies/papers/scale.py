@@ -389,7 +389,7 @@ def _show_published(out: Console, title: str, rows: Iterator[Row]) -> None:
     for row in rows:
         out.print(drawn(f"{title}: {row.name}", PUBLISHED_COLUMNS, row.parts))
         better = f"; up to {100 * row.better:.1f} % above what is found" if row.better > 0 else ""
-        print_lines(out, f"{row.paper.sentence('a privacy cost of')}{better}", "", whole=True)
+        print_lines(out, f"{row.paper.sentence('a privacy cost of')}{better}", "", unwrapped=True)
     print_lines(out, PUBLISHED_LEGEND)
 
 

@@ -180,7 +180,7 @@ class TestTotalVariance:
         result = run("solve", "prefix:4", "--problem", "variance", "--weights", weights)
         assert result.exit_code == 0
         assert "weighted total variance" in result.output and "1 to 3" in result.output
-        assert "Not asked for, having weight 0: 1 of 4 queries" in result.output
+        assert "Left out, having weight 0: 1 of 4 queries" in result.output
         tenfold = run("solve", "identity:3", "--problem", "variance", "--weights", "10")
         assert objective(tenfold) == pytest.approx(30)
 
@@ -316,7 +316,7 @@ class TestCrosscheck:
 
 BAD = {
     "solve nope": "known are identity:D",
-    "solve people.tml": "is no file: a workload's ends in",
+    "solve people.tml": "is no file: files of workloads end in",
     "solve prefx:4": "'prefx:4' (did you mean prefix:4?)",
     "crosscheck fitness/tabel2": "(did you mean fitness/table2?)",
     "solve prefix:4 --problem weighting --design eigne": "(did you mean eigen?)",
@@ -356,7 +356,7 @@ MISUSED = {
     "solve nope.csv --design eigen": "--problem weighting",
     "judge nope.csv --problem weighting --covariance a.npy": "--covariance",
     "judge nope.csv --problem variance --rho 1 --strategy a": "solve",
-    "solve nope.csv --problem weighting --privacy pure --epsilon 1 --delta 1e-6": "--epsilon alone",
+    "solve nope.csv --problem weighting --privacy pure --epsilon 1 --delta 1e-6": "a budget --epsilon",
     "solve nope.csv --problem softmax": "--t1",
 }
 """The workload does not exist, so whoever reads it first exits with status 1."""

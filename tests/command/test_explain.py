@@ -197,7 +197,7 @@ def test_parts_at_least_so_far_apart() -> None:
 
 def test_prices_of_phases_and_of_steps_are_listed() -> None:
     page = explained("prefix:7 --problem variance --neighbours participation:2:4").output
-    listed = page.partition("Of phases, and of their steps")[2].partition("The proof")[0]
+    listed = page.partition("Phases and their steps")[2].partition("The proof")[0]
     assert "the person in cell 0, cell 4: 53.33 % (32.35 %, 20.98 %)" in listed
     assert "the person in cell 3: 3.313 % (3.313 %)" in listed
     assert r"Λ_3 = " in page and "Of phases" not in explained("prefix:3").output
@@ -205,7 +205,7 @@ def test_prices_of_phases_and_of_steps_are_listed() -> None:
 
 def test_a_number_near_to_which_an_optimum_is_proven_is_said_as_such() -> None:
     output = explained(POSED["common"]).output
-    assert re.search(r"the optimum is 1 to within [1-9]e-1\d: proven in whole numbers", output)
+    assert re.search(r"the optimum is 1 to within [1-9]e-1\d: proven in exact arithmetic", output)
     for low, high in (("0.12345678", "0.12345679"), ("-2.5", "-2.4"), ("0", "1e-9"), ("12345.6", "12399")):
         least, most = Fraction(low), Fraction(high)
         first, last = map(

@@ -189,7 +189,7 @@ class TestNeighboursAsTheyAreMeant:
         given = {"attributes": attributes, "tables": tables, "neighbours": "contributions:month:2:3"}
         asked = dm.Specification.of(given)
         planned = dm.plan_release(asked.planned(fast.solve(asked.problem())), rho=1000)
-        assert "contributions:month:2:3 came to contributions:month:3:2 on these tables" in planned.lines()[0]
+        assert "contributions:month:2:3 became contributions:month:3:2 on these tables" in planned.lines()[0]
         assert reachable(asked.workload, dm.neighbours.Relation.of("replace")) == dm.neighbours.Relation.of("replace")
 
 
@@ -204,7 +204,7 @@ class TestLessToLookAt:
     @pytest.mark.parametrize("command", ["solve", "judge", "explain"])
     def test_options_stand_by_groups_and_those_for_experts_last(self, command: str) -> None:
         text = run(command, "--help").output
-        titles = ["Arguments:", "What is asked:", "Privacy:", "What is written:", "For other problems:", "For experts:"]
+        titles = ["Arguments:", "Problem:", "Privacy:", "Output:", "For other problems:", "For experts:"]
         places = [text.index(f"\n{title}\n") for title in titles]
         assert places == sorted(places) and text.index("--geometry") > places[-1]
         weighting = run(command, "--problem", "weighting", "--help").output

@@ -193,4 +193,4 @@ def test_too_little_memory_to_begin_is_one_line(limit: str, tmp_path: Path) -> N
     said, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert not said and not list(tmp_path.iterdir())
-    assert errors.startswith("dualmech: not enough memory to begin: ") and errors.count("\n") == 1
+    assert errors.startswith("dualmech: not enough memory to start: ") and errors.count("\n") == 1

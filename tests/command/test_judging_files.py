@@ -52,7 +52,7 @@ def test_options_that_nothing_reads_are_refused(command: str, option: tuple[Any,
     dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4))), path)
     refused = run(command, path, *option)
     assert isinstance(refused.exception, UsageError)
-    assert str(refused.exception) == f"{option[0]} is not for a solution, whose file says what was asked"
+    assert str(refused.exception) == f"{option[0]} is not for a solution, whose file has the problem"
 
 
 def test_what_is_spent_is_an_option_of_answers_at_a_cost(tmp_path: Path) -> None:

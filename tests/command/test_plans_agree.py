@@ -115,7 +115,7 @@ def test_a_hard_limit_plan_stays_one(folder: Path) -> None:
     assert (certificate.lower_bound, certificate.objective) == pytest.approx((limits.low, limits.high))
     for command in ("judge", "explain"):
         text = run(command, path).output
-        assert "Hard limits are kept: ages. The rest is as good as possible at rho = 0.1" in text
+        assert "Hard limits are met: ages. The other variances are as small as possible at rho = 0.1" in text
     assert "CERTIFIED: factor on the targets that are not hard" in run("judge", path).output
     above, below = (dm.verify(folder / name) for name in ("proof.json", "proof.below.json"))
     assert above.is_of(answer.problem) and above.upper <= 2 * accounting.squared_cost_from_rho("1/10")
@@ -173,10 +173,10 @@ def test_the_statement_defines_its_tables(folder: Path) -> None:
     for words in (
         "# Ages | sexes\n\nStatement of a differentially private release, 2026-11-24.",
         "- age (8 values): 17, 18, 19, 20, 21, 22, 23, 24\n",
-        "- hours (3 values): \\[0, 20), \\[20, 40], missing; column hours-per-week; missing where records hold '?'",
+        "- hours (3 values): \\[0, 20), \\[20, 40], missing; column hours-per-week; missing if records hold '?'",
         "| 12, hard | age, cumulative |",
         "as a ratio | sex x hours: 0..20, 20..40 |",
-        "Hard limits are kept: ages. The rest is as good as possible at rho = 0.1: its variances are",
+        "Hard limits are met: ages. The other variances are as small as possible at rho = 0.1:",
     ):
         assert words in text, text
 

@@ -186,7 +186,7 @@ class TestRefused:
         dm.save(dm.LinearGaussianMechanism(np.eye(2), np.eye(2)), path)
         self.refused("must hold a BlockMechanism, got a LinearGaussianMechanism", records, path, "-o", folder)
         dm.save(dm.BlockMechanism.of_levels(DOMAIN, {}), path)
-        self.refused("measures nothing", records, path, "-o", folder)
+        self.refused("without queries", records, path, "-o", folder)
         dm.save(dm.BlockMechanism.of_levels(DOMAIN, {(0, 1): 1.0}), path)
         self.refused("is not answered", records, path, "-o", folder)
         self.refused("looks like records", records, records, "-o", folder)

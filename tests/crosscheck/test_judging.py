@@ -179,7 +179,7 @@ class TestInWords:
     @pytest.mark.parametrize(
         ("shape", "words"),
         [
-            ((36, 36), "covariance of the noise on the 36 answers; what is judged is that of the noise on the 8 rows"),
+            ((36, 36), "covariance of the noise on the 36 answers; the judge takes the covariance on the 8 rows"),
             ((12, 8), "a strategy over 8 cells"),
             ((8, 12), "the transpose of a strategy over 8 cells"),
         ],
@@ -205,7 +205,7 @@ class TestInWords:
         for first, second, words in (
             (workload, np.eye(2), "problem must be .* got Workload; judge takes a problem and an answer"),
             (np.eye(2), problem, "problem must be .* got ndarray of shape"),
-            (problem, answer, "primal must be .* got Solution; of a Solution give its primal or its mechanism"),
+            (problem, answer, "primal must be .* got Solution; for a Solution give its primal or its mechanism"),
             (problem, dm.workloads.identity(2), "primal must be a point or a mechanism, got Workload"),
             (problem, None, "covariance must be"),
         ):

@@ -82,8 +82,8 @@ class TestWhatIsDrawn:
             "correlation of the noise on the answers": dm.plots.covariance(answer, correlation=True),
             "variance of each query, and its target": dm.plots.variances(answer),
             "privacy cost of all neighbours": dm.plots.profile(answer),
-            "continuous Gaussian noise, exactly": dm.plots.tradeoff(answer),
-            "where 95 % of the noise lies": dm.plots.ellipses(noise, SUMS),
+            "continuous Gaussian noise": dm.plots.tradeoff(answer),
+            "95 % of the noise": dm.plots.ellipses(noise, SUMS),
             "standard deviations at the same privacy": dm.plots.comparison(noise, SUMS),
         }
         for title, axes in drawn.items():
@@ -113,13 +113,13 @@ class TestWhatIsDrawn:
         for given in (plan, released, dm.load(tmp_path / "plan.npz")):
             drawn = dm.plots.tradeoff(given)
             assert drawn.get_lines()[1].get_ydata()[0] == released.epsilon(1e-9)
-            assert drawn.get_title() == "a release's discrete noise: what rho implies"
+            assert drawn.get_title() == "discrete noise of a release: epsilon implied by rho"
             (text,) = drawn.figure.legends[0].get_texts()
-            assert text.get_text() == f"as it is: epsilon = {released.epsilon(1e-9):.6g}"
+            assert text.get_text() == f"this noise: epsilon = {released.epsilon(1e-9):.6g}"
         assert f"epsilon = {released.epsilon(1e-9):.6g} at delta = 1e-09" in "".join(released.lines())
         mechanism = dm.plots.tradeoff(plan.mechanism)
         assert mechanism.get_lines()[1].get_ydata()[0] == plan.mechanism.epsilon(1e-9) < released.epsilon(1e-9)
-        assert mechanism.get_title() == "continuous Gaussian noise, exactly"
+        assert mechanism.get_title() == "continuous Gaussian noise"
         (row,) = dm.crosscheck.curve(plan, rhos=[float(released.rho)])
         assert row["epsilon"] == pytest.approx(released.epsilon(1e-9))
         assert dm.plots.covariance(released) and dm.plots.profile(released) and dm.plots.variances(released)
@@ -160,7 +160,7 @@ def test_what_cannot_be_drawn_is_refused_by_name(draw: Any, words: str, answer: 
 def test_what_is_no_answer_is_refused(answer: Any) -> None:
     with pytest.raises(dm.errors.InputTypeError, match="answer must be a Solution or a mechanism"):
         dm.plots.profile(np.eye(3))
-    with pytest.raises(dm.errors.InputTypeError, match="axes must be those of matplotlib"):
+    with pytest.raises(dm.errors.InputTypeError, match="axes must be axes of matplotlib"):
         dm.plots.profile(answer, axes=3)
 
 

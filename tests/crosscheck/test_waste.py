@@ -235,7 +235,7 @@ class TestCommand:
         made, better = tmp_path / "counts.npz", tmp_path / "better.npz"
         dm.save(dm.LinearGaussianMechanism(np.vstack([np.eye(8), np.ones((1, 8))]), 2 * np.eye(9)), made)
         done = run("judge", "prefix:8", "--mechanism", made, "-o", better)
-        assert done.exit_code == 0 and "Wasted: " in done.output and "The better one: " in done.output
+        assert done.exit_code == 0 and "Wasted: " in done.output and "The better mechanism: " in done.output
         again = run("judge", "prefix:8", "--mechanism", better, "--tol", "1e-5")
         assert again.exit_code == 0 and "Wasted: at most" in again.output
 
@@ -248,7 +248,7 @@ class TestCommand:
     @pytest.mark.parametrize("more", [["--targets", "2"], ["--rho", "1"], ["--geometry", "dense"]])
     def test_what_the_mechanism_brings_is_not_asked_for(self, more: list[str]) -> None:
         done = run("judge", "prefix:8", "--mechanism", "x.npz", *more)
-        assert more[0] in str(done.exception) and "brings its own" in str(done.exception)
+        assert more[0] in str(done.exception) and "has its own" in str(done.exception)
 
 
 def test_of_many_queries_in_order_is_refused_before_any_work() -> None:

@@ -62,8 +62,8 @@ def test_both_keep_the_targets_at_the_least_cost(name: str) -> None:
     planned: Any = dm.plan_release(answer, after=first)
     both = planned.draw(COUNTS)
     assert first.rho + planned.rho >= both.rho > 0
-    frame = TableBlocks([answer.mechanism, first.drawn.mechanism, planned.further.drawn.mechanism])
-    each = [frame.refined(own).costs for own in (first.drawn.mechanism, planned.further.drawn.mechanism)]
+    frame = TableBlocks([answer.mechanism, first.drawn.mechanism, planned.new_plan.drawn.mechanism])
+    each = [frame.refined(own).costs for own in (first.drawn.mechanism, planned.new_plan.drawn.mechanism)]
     assert np.max(sum(each)) <= answer.objective * (1 + 1e-5)
     assert float(2 * both.rho) == pytest.approx(np.max(sum(each)), rel=1e-8)
     for table in both.tables:
@@ -102,7 +102,7 @@ def test_what_is_no_release_before_it_is_refused() -> None:
     rows = dm.release(fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 9.0)), np.ones(4))
     for given, after, words in (
         (answer, None, "after must be the earlier release"),
-        (answer, other, "its noise is another"),
+        (answer, other, "with other noise"),
         (answer, rows, "one of another kind"),
         (plain, first, "after is for a solution of ReuseFitness"),
     ):
@@ -110,7 +110,7 @@ def test_what_is_no_release_before_it_is_refused() -> None:
             dm.plan_release(given, after=after)
     with pytest.raises(dm.errors.InputTypeError, match="after must be a Publication"):
         dm.plan_release(answer, after=dm.plan_release(plain))  # type: ignore[arg-type]
-    with pytest.raises(dm.errors.InvalidInputError, match="workload is not for what is released after another"):
+    with pytest.raises(dm.errors.InvalidInputError, match="workload must not be given with after"):
         dm.plan_release(answer, workload=answer.problem.workload, after=first)
 
 
@@ -140,14 +140,14 @@ class TestTheCommand:
             found = run(*arguments)
             assert found.exit_code == 0, found.exception
             outputs.append(found.stdout)
-        assert "Released already: rho = " in outputs[-1] and "1 % more margin of 'age' saves" in outputs[-1]
+        assert "Earlier release: rho = " in outputs[-1] and "1 % more margin of 'age' saves" in outputs[-1]
         return "release", records, plan, "--after", first, "--ledger", folder / "ledger.toml"
 
     def test_a_series(self, folder: Path) -> None:
         """The ledger adds what each release draws, and the statement tells of both."""
         later, both = self.begin(folder), folder / "both"
         dry = run(*later, "--dry-run")
-        assert "Together with what was released before: rho = " in dry.stdout and "asked 9" in dry.stdout
+        assert "Together with the earlier release: rho = " in dry.stdout and "asked 9" in dry.stdout
         found = run(*later, "-o", both)
         assert found.exit_code == 0, found.exception
         published = dm.load_publication(both)

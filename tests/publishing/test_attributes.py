@@ -13,7 +13,7 @@ from releases import planned
 
 import dualmech as dm
 from dualmech import fast
-from dualmech.publishing.asking import asked_of
+from dualmech.publishing.asking import queries_on
 from dualmech.publishing.schema import attribute_of
 
 DEST = {
@@ -207,7 +207,7 @@ class TestOrder:
 
     def test_prefixes_and_ranges(self) -> None:
         income = attribute_of("income", self.INCOME)
-        asked = asked_of(income, ["low..middle", "middle..high", "high"])
+        asked = queries_on(income, ["low..middle", "middle..high", "high"])
         assert asked is not None
         assert asked.names == ("income ≤ middle", "income ≥ middle", "income = high")
         assert np.array_equal(asked.dense(), [[1, 1, 0], [0, 1, 1], [0, 0, 1]])
@@ -222,7 +222,7 @@ class TestOrder:
 
 
 def rows_of(attribute: Any, asked: Any) -> list[list[float]]:
-    found = asked_of(attribute, asked)
+    found = queries_on(attribute, asked)
     assert found is not None
     return found.dense().tolist()
 
@@ -234,8 +234,8 @@ def test_what_is_refused_of_an_attribute() -> None:
         (pair | {"groups": {"g": {"a": ["x"]}}}, "got none for 'y': its rows would not add up"),
         (pair | {"groups": {"g": {"a": ["x", "y"], "b": ["y"]}}}, "got 'y' in 'a' and 'b'"),
         (pair | {"groups": {"g": {"a": ["x", "z"]}}}, "'g' of groups of 'v': 'a': 'v' must be one of"),
-        (pair | {"groups": {"values": {"a": ["x", "y"]}}}, "stands for something else"),
-        (pair | {"groups": {"x": {"a": ["x", "y"]}}}, "stands for something else"),
+        (pair | {"groups": {"values": {"a": ["x", "y"]}}}, "must have other names than values"),
+        (pair | {"groups": {"x": {"a": ["x", "y"]}}}, "must have other names than values"),
         (pair | {"groups": ["x"]}, "groups of 'v' must map"),
         ({"labels": ["x"], "rest": "x"}, "a label of its own"),
         ({"labels": ["x"], "rest": ""}, "a label of its own"),
@@ -256,12 +256,12 @@ LABELS = {"labels": list("abcdefgh"), "groups": {"half": {"first": list("abcd"),
 
 def test_what_is_refused_of_a_table() -> None:
     refuse(
-        lambda asked: asked_of(attribute_of("v", LABELS), asked),
-        ([["a", "b", "c", "d"], ["a", "b", "c", "e"]], "got two that are called 'v = a, b, c or 1 more': name them"),
+        lambda asked: queries_on(attribute_of("v", LABELS), asked),
+        ([["a", "b", "c", "d"], ["a", "b", "c", "e"]], "got 'v = a, b, c or 1 more' twice: name them"),
         ("halfs", "must be one of values, prefixes, ranges, total, sum, half"),
         (["halfs"], "did you mean half?"),
         ("prefixes", "with the option ordered = true"),
-        ("sum", "needs numbers"),
+        ("sum", "needs integers"),
         ({}, "must list one value or more"),
         ([{"a": "b"}], "must be a mapping of names, or a list of values"),
         ({"x": ["z"]}, "must be one of 'a'"),
@@ -271,7 +271,7 @@ def test_what_is_refused_of_a_table() -> None:
 def test_uneven_hierarchies_and_accents_composed_or_not() -> None:
     states = {"NY": ["Kings", "Queens"], "DC": ["DC"]}
     place = attribute_of("place", {"labels": ["Kings", "Queens", "DC"], "groups": {"state": states}})
-    asked = asked_of(place, ["total", "state", "values"])
+    asked = queries_on(place, ["total", "state", "values"])
     assert asked is not None  # the district is a state and a county: asked once
     assert asked.names == ("any place", "NY", "DC", "Kings", "Queens")
     place = attribute_of("place", {"labels": ["Que\N{COMBINING ACUTE ACCENT}bec", "Ontario"]})
@@ -282,7 +282,7 @@ def test_python_tables_of_one_label_are_refused() -> None:
     schema = dm.Schema({"place": ["a", "b", "c"]})
     rows = dm.Workload(np.eye(3)[:2], ["one", "one"])
     answer = fast.solve(dm.FitnessForUse(dm.workloads.union(schema, {"places": {"place": rows}}), 1.0))
-    with pytest.raises(dm.errors.InvalidInputError, match="two that are called 'one'"):
+    with pytest.raises(dm.errors.InvalidInputError, match="'one' twice along"):
         _ = dm.plan_release(answer).published
 
 
@@ -290,7 +290,7 @@ def test_bins_count_for_what_is_stated() -> None:
     hours = attribute_of("hours", {"bins": [0, 20, 40, 60], "worth": [10, 30, 50], "missing": "?"})
     assert rows_of(hours, "sum") == [[10, 30, 50, 0]]
     with pytest.raises(dm.errors.InvalidInputError, match="with the option worth"):
-        asked_of(attribute_of("hours", {"bins": [0, 20]}), "sum")
+        queries_on(attribute_of("hours", {"bins": [0, 20]}), "sum")
 
 
 TOTALS: tuple[dict[str, Any], ...] = ({"total": True, "ask": ["dest"]}, {"ask": []})

@@ -258,7 +258,7 @@ class TestRefused:
         generator, x = np.random.default_rng(6), np.full(PEOPLE.shape, 20)
         first, second = (released(name, "add-remove", x, generator) for name in ("cells", "prefixes"))
         self.refuse("second must be a Publication, got int", first, 3)
-        self.refuse("second must have noise of its own: it holds a release that first holds", first, first)
+        self.refuse("second must have noise of its own: it and first contain one release", first, first)
         self.refuse(r"others\[0\] must have noise of its own", first, second, dm.combine(first, second))
         self.refuse("second must have the unit of privacy of first", first, released("cells", "replace", x, generator))
         matrix = on_matrix("cells", "add-remove", np.ones(6), generator)
@@ -268,7 +268,7 @@ class TestRefused:
         elsewhere = published(dm.BlockMechanism.of_tables(asked, 9.0), {(0,): np.ones(5)}, noise)
         self.refuse("second must be of the same attributes", first, elsewhere)
         others = published(dm.BlockMechanism.of_tables(union(cells=["age", "hours"]), 9.0), {(0, 1, 2): x}, noise)
-        self.refuse("second has a table 'cells' that asks other queries than that of first", first, others)
+        self.refuse("second has a table 'cells' with other queries than in first", first, others)
 
     def test_groups_of_other_queries_and_cells_of_other_names(self) -> None:
         pair, noise = dm.LinearGaussianMechanism(np.eye(2), 9 * np.eye(2)), rounded_gaussian(7)
@@ -277,7 +277,7 @@ class TestRefused:
             dm.Workload(np.eye(2), ["u", "v"], ["g", "g"], cell_names=cells) for cells in (None, ["a", "b"], ["b", "a"])
         ]
         left, both, unnamed, one, two = (published(pair, np.ones(2), noise, each) for each in asked)
-        self.refuse("second has a table 'queries' that asks other queries", left, both)
+        self.refuse("second has a table 'queries' with other queries", left, both)
         self.refuse("second must be of the same attributes, values and cells", one, two)
         self.refuse(r"others\[0\] must be of the same attributes, values and cells", unnamed, one, two)
         assert dm.combine(unnamed, one).workload.cell_names == ("a", "b")

@@ -178,7 +178,7 @@ def test_what_is_refused() -> None:
     for changed, told in (
         (
             {"ask": {"hours": "prefixes"}, "derive": ["mean"]},
-            "the mean needs a table that asks of one attribute its sum",
+            "the mean needs a table that asks the sum and the total of one attribute",
         ),
         ({"ask": {"hours": "sum"}, "derive": ["mean"]}, "the mean needs a table"),
         ({"ask": {"hours": "values"}, "derive": ["median"]}, "the median needs a table that asks the prefixes"),
@@ -260,10 +260,10 @@ def test_what_is_expected_is_said_and_marked(tmp_path: Path) -> None:
     plan = dm.plan_release(answer)
     (said,) = (line for line in plan.lines() if "the mean is within" in line)
     most = farthest(plan, "worked", "mean", 300)
-    assert said.strip().startswith(f"the mean is within {most:.4g} where it is of 300 records or more, as expected")
+    assert said.strip().startswith(f"the mean is within {most:.4g} for the expected 300 records or more")
     plan.draw(data(answer)).write(tmp_path / "tables")
     text = (tmp_path / "tables" / "STATEMENT.md").read_text()
     narrow = plan.draw(data(answer)).statement(level=0.5)
-    assert f"the mean is within {farthest(plan, 'worked', 'mean', 300, 0.5):.4g} where" in narrow and most > 0
+    assert f"the mean is within {farthest(plan, 'worked', 'mean', 300, 0.5):.4g} for" in narrow and most > 0
     assert f"- worked: {said.strip()}" in text and "- sexes: the share is within" in text
     assert (tmp_path / "tables" / "3_up_to_quantile_0.9.csv").exists()

@@ -77,14 +77,14 @@ class TestRows:
         """Noise of variance 4 on two cells: F is a half less 1e-6, on a grid of 2^-21: 20 bits."""
         drawn = DrawnRows(dm.LinearGaussianMechanism(np.eye(2), 4 * np.eye(2)))
         entry = round(0.5 * (1 - 1e-6) * 2**21)
-        assert drawn.whole.tolist() == [[entry, 0], [0, entry]] and drawn.exponents.tolist() == [21, 21]
+        assert drawn.integer_rows.tolist() == [[entry, 0], [0, entry]] and drawn.exponents.tolist() == [21, 21]
         assert drawn.squared_privacy_cost == Fraction(entry, 2**21) ** 2 < Fraction(1, 4)
 
     def test_the_whole_matrix_is_what_costs_are_of(self) -> None:
         drawn = DrawnRows(solved(dm.FitnessForUse(dm.workloads.prefix(5), 1.0)))
         rows = [
             [Fraction(int(entry), 2 ** int(exponent)) for entry in row]
-            for row, exponent in zip(drawn.whole, drawn.exponents, strict=True)
+            for row, exponent in zip(drawn.integer_rows, drawn.exponents, strict=True)
         ]
         assert max(sum(row[cell] ** 2 for row in rows) for cell in range(5)) == drawn.squared_privacy_cost
 
@@ -153,7 +153,7 @@ class TestTables:
     def test_waves_are_refused_or_drawn_on_the_matrix(self) -> None:
         hours = dm.workloads.union({"hour": 6}, {"runs": {"hour": dm.workloads.circular_ranges(6)}})
         mechanism = solved(dm.FitnessForUse(hours, 1.0))
-        with pytest.raises(dm.errors.InvalidInputError, match="not its waves"):
+        with pytest.raises(dm.errors.InvalidInputError, match="not of Fourier modes"):
             DrawnTables(mechanism)
         assert isinstance(as_drawn(mechanism), DrawnRows)
 

@@ -19,7 +19,7 @@ import dualmech as dm
 from dualmech import fast
 from dualmech.mechanisms.stream import StreamMechanism
 from dualmech.publishing import streams
-from dualmech.publishing.streams import EXPONENT, FRACTION, LARGER, DrawnStream
+from dualmech.publishing.streams import EXPONENT, FRACTION, NOISE_FACTOR, DrawnStream
 from dualmech.validate import Array
 
 LONG = dm.workloads.prefix(4096)
@@ -35,20 +35,20 @@ def random_stream(seed: int) -> StreamMechanism:
 
 
 def precision(drawn: DrawnStream) -> Array:
-    return np.array([drawn._precision(cell) for cell in np.eye(drawn.given.cells)])
+    return np.array([drawn._precision(cell) for cell in np.eye(drawn.planned.cells)])
 
 
 def exact_precision(drawn: DrawnStream) -> Digits:
     """Return the inverse covariance of the noise that is drawn, from the whole numbers."""
-    count = drawn.given.cells
+    count = drawn.planned.cells
     total = mpmath.zeros(count)
     for each in drawn.sums:
         gain, decay = mpmath.mpf(2) ** -(FRACTION + EXPONENT), mpmath.mpf(2) ** -FRACTION
         rows = mpmath.zeros(count)
         for i in range(count):
             for j in range(count):
-                before = rows[i - 1, j] * each.whole_decays[i] * decay if i else 0
-                rows[i, j] = before + (each.whole_gains[i] * gain if i == j else 0)
+                before = rows[i - 1, j] * each.integer_decays[i] * decay if i else 0
+                rows[i, j] = before + (each.integer_gains[i] * gain if i == j else 0)
         total += rows.T * rows
     return total
 
@@ -61,8 +61,8 @@ class TestDrawnStream:
         drawn = DrawnStream(given_mechanism)
         root = np.linalg.cholesky(given_mechanism.covariance())
         shares = np.linalg.eigvalsh(root.T @ precision(drawn) @ root)
-        assert shares[0] >= 1 / LARGER and shares[-1] <= 1
-        assert drawn.mechanism.total_variance == pytest.approx(LARGER * given_mechanism.total_variance, rel=1e-9)
+        assert shares[0] >= 1 / NOISE_FACTOR and shares[-1] <= 1
+        assert drawn.mechanism.total_variance == pytest.approx(NOISE_FACTOR * given_mechanism.total_variance, rel=1e-9)
 
     @pytest.mark.parametrize("count", [1, 6])
     def test_no_direction_has_more_noise_than_is_said_whatever_the_weights(self, count: int) -> None:
@@ -76,7 +76,7 @@ class TestDrawnStream:
             with mpmath.workdps(120), contextlib.suppress(dm.errors.InvalidInputError):
                 drawn = DrawnStream(mechanism)
                 shares = mpmath.eigsy(stream_root(mechanism).T * exact_precision(drawn) * stream_root(mechanism))[0]
-                assert 1 / mpmath.mpf(LARGER) <= min(shares) and max(shares) <= 1
+                assert 1 / mpmath.mpf(NOISE_FACTOR) <= min(shares) and max(shares) <= 1
                 made += 1
         assert made >= 4
 
@@ -101,10 +101,10 @@ class TestDrawnStream:
     @given(st.integers(0, 10_000))
     def test_data_come_back_and_no_record_changes_what_is_measured_by_more_than_the_cost(self, seed: int) -> None:
         drawn = DrawnStream(random_stream(seed))
-        x = np.random.default_rng(seed).integers(0, 10**6, drawn.given.cells)
-        deviations = np.sqrt(np.diagonal(drawn.given.covariance()))
+        x = np.random.default_rng(seed).integers(0, 10**6, drawn.planned.cells)
+        deviations = np.sqrt(np.diagonal(drawn.planned.covariance()))
         assert np.all(np.abs(drawn.draw(x, no_noise) - x) <= 1e-6 * (1 + deviations))
-        assert float(drawn.squared_privacy_cost) <= drawn.given.squared_privacy_cost
+        assert float(drawn.squared_privacy_cost) <= drawn.planned.squared_privacy_cost
         for cell in range(len(x)):
             more = x + np.eye(1, len(x), cell, dtype=np.int64)[0]
             changes = [each.answers(more) - each.answers(x) for each in drawn.sums]
@@ -128,7 +128,7 @@ class TestDrawnStream:
         uneven = StreamMechanism(dm.workloads.prefix(40), np.geomspace(1, 1e-24, 40), np.geomspace(1, 1e24, 40))
         with pytest.raises(dm.errors.InvalidInputError, match="more even weights, or fewer steps"):
             dm.plan_release(uneven)
-        monkeypatch.setattr(streams, "MOST_STEPS", 3)
+        monkeypatch.setattr(streams, "MAX_STEPS", 3)
         with pytest.raises(dm.errors.InvalidInputError, match="at most 3 steps"):
             dm.plan_release(StreamMechanism(dm.workloads.prefix(4), np.ones(4), np.ones(4)))
 
@@ -163,5 +163,5 @@ class TestTableInOrder:
 
     def test_is_refused_beside_another_where_a_matrix_is_too_large(self) -> None:
         attributes = {"day": {"from": 1, "to": 3000}, "sex": {"labels": ["f", "m"]}}
-        with pytest.raises(dm.errors.InvalidInputError, match="one table of one attribute"):
+        with pytest.raises(dm.errors.InvalidInputError, match="a single table of a single attribute"):
             self.asked(3000, attributes=attributes)

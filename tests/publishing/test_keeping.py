@@ -94,7 +94,7 @@ class TestContradictions:
             (lambda parts: parts[0].update(tables=["x"]), "tables of the workload"),
             (lambda parts: parts[0].update(digest=parts[1]["digest"]), "each of them once"),
             (lambda parts: parts[0].update(digest=""), "must be a SHA-256"),
-            (lambda parts: parts[1].update(records=counted), "'n' as column of counts"),
+            (lambda parts: parts[1].update(records=counted), "one column of counts, got None and 'n'"),
             (lambda parts: parts[0].update(records=counted | {"count": None, "persons": bound}), "count all records"),
         ]
         for change, told in cases:
@@ -124,8 +124,10 @@ class TestContradictions:
         bound = {"person": "p", "at_most": 5, "per": "", "check": False, "groups": None}
         persons = json.dumps({"count": None, "ignore": [], "persons": bound})
         assert read(folder, written("tables", folder) | {"records": np.array(told)}).declared.count == "n"
-        refused(folder, written("tables", folder) | {"records": np.array(persons)}, "must protect the records")
-        refused(folder, written("both", folder) | {"records": np.array(told)}, "those of the first release")
+        refused(folder, written("tables", folder) | {"records": np.array(persons)}, "must protect the counted records")
+        refused(
+            folder, written("both", folder) | {"records": np.array(told)}, "the same as in the first combined release"
+        )
 
     def test_persons_of_the_specification_are_those_of_the_records(self, folder: Path) -> None:
         """Else a truncated release would state a guarantee about single records, which it does not have."""
@@ -133,7 +135,9 @@ class TestContradictions:
         specification = json.loads(str(arrays["answer.asked.specification"]))
         bounded = json.dumps(specification | {"records": {"person": "p", "at_most": 1}})
         refused(
-            folder, arrays | {"answer.asked.specification": np.array(bounded)}, "what the plan's specification says"
+            folder,
+            arrays | {"answer.asked.specification": np.array(bounded)},
+            "the same columns as the plan's specification",
         )
         refused(folder, {key: value for key, value in arrays.items() if key != "records"}, "needs the array 'records'")
 

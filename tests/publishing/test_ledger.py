@@ -43,7 +43,7 @@ def test_exact_costs_add_up_and_the_limit_holds(path: Path) -> None:
     assert exact.record(plan, "w", "one").record(plan, "w", "two").spent == 2 * plan.rho == exact.limit
     again = Ledger.read(exact.path)
     assert [each["what"] for each in again.releases] == ["one", "two"]
-    with pytest.raises(dm.errors.InvalidInputError, match="more than the 0 that are left"):
+    with pytest.raises(dm.errors.InvalidInputError, match="more than the remaining 0"):
         exact.record(plan, "w")  # of the file as it is now, not as it was read
     assert Ledger.read(exact.path) == again
     pytest.importorskip("opendp")
@@ -70,7 +70,7 @@ class TestAppending:
         other = Ledger.read(path).record(plan, "w", "another writer's")
         assert [each["what"] for each in kept.record(plan, "w").releases] == ["ours", "another writer's", ""]
         path.unlink()
-        with pytest.raises(dm.errors.FileFormatError, match="begin one with a line"):
+        with pytest.raises(dm.errors.FileFormatError, match="create one with a line"):
             other.record(plan, "w")
 
     def test_entries_on_one_line_are_written_anew(self, path: Path) -> None:
@@ -189,7 +189,7 @@ def test_what_is_no_ledger(path: Path) -> None:
         path.write_text(text)
         with pytest.raises(dm.errors.FileFormatError, match=told):
             Ledger.read(path)
-    with pytest.raises(dm.errors.FileFormatError, match="begin one with a line"):
+    with pytest.raises(dm.errors.FileFormatError, match="create one with a line"):
         Ledger.read(path.parent / "none.toml")
 
 
@@ -237,7 +237,7 @@ class TestCommand:
         assert found.exit_code == 0 and "Ledger: release 1 of these records" in found.output
         spent = Ledger.read(path).spent
         text = (folder / "out" / "STATEMENT.md").read_text()
-        assert f"all together cost rho = {spent}" in text and spent == planned().rho
+        assert f"their total cost is rho = {spent}" in text and spent == planned().rho
         assert isinstance(spent, Fraction)
 
         def full(*_: object, **__: object) -> Any:
@@ -254,13 +254,14 @@ class TestCommand:
         Ledger.read(path).record(planned(), "w")
         found = run("release", *asked)
         assert found.exit_code == 0 and f"Ledger: 1 release recorded, rho = {rho}," in found.output
-        assert f"would leave {decimal_below(rho / 2)}. Nothing was recorded" in found.output
+        assert f"would leave {decimal_below(rho / 2)}. The ledger is unchanged" in found.output
         Ledger.read(path).record(planned(), "w")
         kept = path.read_text()
         refused = run("release", *asked)
-        assert refused.exit_code != 0 and "that are left" in str(refused.exception)
+        assert refused.exit_code != 0 and "more than the remaining" in str(refused.exception)
         assert (
-            f"does not fit: it costs {decimal_above(rho / 2)} more than the {decimal_below(rho / 2)}" in refused.output
+            f"does not fit: it costs {decimal_above(rho / 2)} more than the remaining {decimal_below(rho / 2)}"
+            in refused.output
         )
         assert path.read_text() == kept
 

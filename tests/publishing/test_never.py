@@ -49,7 +49,7 @@ def test_possible_cells_are_those_that_no_box_has(boxes: int, first: int, second
     try:
         schema = dm.Schema(sizes, never)
     except dm.errors.InvalidInputError as error:
-        assert "not every record has" in str(error)
+        assert "not exclude all records" in str(error)
         return
     cells = np.stack(np.unravel_index(np.arange(schema.cells), schema.shape), axis=1)
     expected = [
@@ -114,7 +114,7 @@ def test_zeros_are_exact(geometry: Any, tmp_path: Path) -> None:
     assert released.unmoved("of men").all() and not released.margins("of men").any()
     released.write(tmp_path / "tables")
     said = (tmp_path / "tables" / "STATEMENT.md").read_text()
-    assert "- no record has sex = m with pregnant = yes or missing: what counts such records alone is 0" in said
+    assert "- no record has sex = m with pregnant = yes or missing: counts of these records only are 0" in said
 
 
 def test_what_is_asked_of_a_workload_without_tables() -> None:
@@ -154,8 +154,8 @@ def test_refusals() -> None:
         ([{"sex": "male"}], "never: 'male' in column 'sex'|never: .*'male'"),
         ({"sex": "m"}, "never must be a sequence"),
         (["m"], "never must be a mapping|never must map"),
-        ([{}], "not every record has"),
-        ([{"sex": ["m", "f"]}], "not every record has"),
+        ([{}], "not exclude all records"),
+        ([{"sex": ["m", "f"]}], "not exclude all records"),
     ):
         with pytest.raises((dm.errors.InvalidInputError, dm.errors.InputTypeError), match=told):
             specified(never=never)
@@ -168,10 +168,10 @@ def test_large_attributes_are_not_written_out() -> None:
     )
     asked = dm.workloads.marginals(schema, sets=[["place"], ["sex", "pregnant"]])
     places, both = published_tables(asked)
-    assert not np.any(places.empty) and np.argwhere(both.empty).tolist() == [[0, 1]]
+    assert not np.any(places.impossible) and np.argwhere(both.impossible).tolist() == [[0, 1]]
     codes = dm.Schema({"place": 10**5, "sex": ["m", "f"]}, [{"place": "5", "sex": "m"}])
     (table,) = published_tables(dm.workloads.marginals(codes, sets=[["place", "sex"]]))
-    assert np.argwhere(table.empty).tolist() == [[5, 0]]
+    assert np.argwhere(table.impossible).tolist() == [[5, 0]]
 
 
 def test_a_small_matrix_is_no_way_around_what_a_rule_takes() -> None:

@@ -82,7 +82,7 @@ def workbook() -> bytes:
         (b"x;y\na;b\n", "pandas.read_csv(…, sep=';')"),
         (b"x,y,z\na,1,2\n,,\n,,\n", "line 3: 'x' must be one of 'a', got ''; the option missing"),
         (b"x,y,z\na,1,2\n,,\n,,\n", "all fields are empty, as in lines that spreadsheets leave below records: delete"),
-        (b"x,y\na,1,200\n", 'fields where the first line has 2; a value that has a comma stands in quotes, as "1,200"'),
+        (b"x,y\na,1,200\n", 'fields where the first line has 2; write a value with a comma in quotes, as "1,200"'),
     ],
 )  # fmt: skip
 def test_a_file_of_another_kind_is_named_with_the_cure(content: bytes, told: str, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_compressed_file_in_another_encoding_is_named_with_its_line(tmp_path: 
         (YEAR, "45296", 'the option format = "excel" reads it as 2024-01-05'),
         (YEAR, "20240105", 'format = "%Y%m%d"'),
         (YEAR, "2024-01-05 garbage", "after a date there may only be a time, as in 2024-01-05 06:30:00"),
-        (YEAR, "2024-01-05T02:30:00Z", f'the option timezone = "{CHICAGO}" says in which time zone its day is counted'),
+        (YEAR, "2024-01-05T02:30:00Z", f'the option timezone = "{CHICAGO}" determines the time zone of its day'),
     ],
 )  # fmt: skip
 def test_a_value_is_refused_with_the_change_to_make(attribute: Any, text: str, told: str, tmp_path: Path) -> None:
@@ -270,10 +270,10 @@ class TestDates:
     @pytest.mark.parametrize(
         ("options", "told"),
         [
-            ({"format": "%d.%m"}, "does not say which day, month and year a date is"),
-            ({"format": "%m.%Y"}, "does not say which day, month and year a date is"),
-            ({"format": "%Y-%d-%m"}, "does not say which day"),  # which ISO reads otherwise
-            ({"format": ""}, "does not say which day"),
+            ({"format": "%d.%m"}, "does not determine day, month and year"),
+            ({"format": "%m.%Y"}, "does not determine day, month and year"),
+            ({"format": "%Y-%d-%m"}, "does not determine day"),  # which ISO reads otherwise
+            ({"format": ""}, "does not determine day"),
             ({"format": "%x"}, "got '%x', which has %x"),
             ({"format": "%d.%m.%Y %Z"}, "which has %Z"),
             ({"format": 3}, "format of 'x' must be a text"),
@@ -300,7 +300,7 @@ class TestDates:
     def test_the_statement_says_the_zone(self) -> None:
         asked = {"attributes": {"x": YEAR | {"timezone": CHICAGO}}, "tables": [{"ask": {"x": "months"}, "margin": 9}]}
         page = dm.release(planned(asked), {(0,): np.ones(366)}).statement()
-        assert f"times that name their zone count on their day in {CHICAGO}" in page
+        assert f"times with a time zone count on their day in {CHICAGO}" in page
 
 
 ZONED: dict[str, Callable[[Any, Path], Any]] = {

@@ -249,7 +249,7 @@ class TestSpecification:
             ({"records": bound | {"at_most": 0}}, "at_most must be"),
             ({"records": bound | {"per": "year"}}, "must name an attribute of the domain"),
             ({"records": bound | {"count": "tailnum"}}, "count must be another column"),
-            ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per goes with"),
+            ({"records": {"person": "tailnum", "check": True, "per": "month"}}, "records.per needs"),
             ({"records": bound, "neighbours": "add-remove:2"}, "must protect .*add-remove:3"),
             ({"records": bound, "neighbours": "replace:3"}, "must protect .*add-remove:3"),
         ):
@@ -268,7 +268,7 @@ class TestSpecification:
         ):
             records = {"person": "tailnum", "check": True}
             asked = dm.Specification.of(specification(records=records, neighbours=neighbours)).records.persons
-            with pytest.raises(dm.errors.InvalidInputError, match=f"{told}.*looks at the records") as caught:
+            with pytest.raises(dm.errors.InvalidInputError, match=f"{told}.*depends on the records") as caught:
                 counted(path, flights, asked)
             assert "N1" not in str(caught.value)
             assert counted(path, [("N1", 1, "ATL"), ("N2", 1, "ATL"), ("N2", 2, "BOS")], asked).sum() == 3
@@ -281,9 +281,8 @@ class TestSpecification:
         done = run("release", path, tmp_path / "plan.npz", "-o", tmp_path / "out")
         assert "Records left out: 47 of 51, so that no 'tailnum' has more than 3." in done.output
         page = (tmp_path / "out" / "STATEMENT.md").read_text(encoding="utf-8")
-        assert (
-            "Of each 'tailnum' at most 3 records are counted" in page and "47" not in page.partition("## To check")[0]
-        )
-        assert "all records of one 'tailnum' are added or removed, of which at most 3 are counted" in page
-        assert "Nothing is promised about one record alone" in page
+        assert "Of each 'tailnum' at most 3 records are counted" in page
+        assert "47" not in page.partition("## Verification")[0]
+        assert "all records of one 'tailnum' are added or removed, and at most 3 of them are counted" in page
+        assert "There is no guarantee for one record" in page
         assert "is protected less" not in page

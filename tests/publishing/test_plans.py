@@ -96,7 +96,7 @@ class TestCounts:
             dm.FitnessForUse(product, 4.0),
         ):
             answer = fast.solve(problem)
-            for wrong, told in ((-1, "none of them negative, got -1"), (0.5, "whole numbers")):
+            for wrong, told in ((-1, "non-negative counts of records, got -1"), (0.5, "whole numbers")):
                 with pytest.raises(dm.errors.InvalidInputError, match=told):
                     dm.release(answer, [3, wrong, 2, 4])
 
@@ -105,14 +105,14 @@ class TestCounts:
         for problem in (dm.FitnessForUse(ASKED, 4.0, geometry="blocks"), SPLIT):
             with without_warnings():
                 answer = fast.solve(problem, tol=1e-1)
-            with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold counts"):
+            with pytest.raises(dm.errors.InvalidInputError, match=r"records\[\(0,\)\] must hold non-negative counts"):
                 dm.release(answer, {(0,): np.array([5, -1, 0, 0, 0, 0]), (1,): np.array([2, 2])})
 
 
 class TestUnbounded:
     def test_a_large_rho_that_nobody_allowed_is_refused(self) -> None:
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(4), 1e-4))
-        with pytest.raises(dm.errors.InvalidInputError, match=r"costs rho = \d+.*no more than 100 .*rho=… \(--rho …\)"):
+        with pytest.raises(dm.errors.InvalidInputError, match=r"costs rho = \d+.*at most 100 .*rho=… \(--rho …\)"):
             dm.plan_release(answer)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -123,7 +123,7 @@ class TestUnbounded:
         pytest.importorskip("opendp")
         cells = dm.LinearGaussianMechanism(np.eye(4), 1e-4 * np.eye(4))
         asked = dm.workloads.identity(4)
-        with pytest.raises(dm.errors.InvalidInputError, match="no more than 100 is released unless rho says so"):
+        with pytest.raises(dm.errors.InvalidInputError, match="by default at most 100 is released"):
             dm.release(cells, "no such file.csv", workload=asked)
         assert dm.release(cells, np.ones(4), workload=asked, rho=6000).rho > 100
 

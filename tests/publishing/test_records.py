@@ -277,9 +277,9 @@ def test_a_table_without_records_is_counted_where_that_is_asked_for(tmp_path: Pa
 def test_more_values_than_are_remembered_are_read_anew_and_no_others() -> None:
     """A column that goes through a few values more in turn once had every one of them read again."""
     read: list[str] = []
-    values = records.Remembered(lambda text: read.append(text) or int(text))  # type: ignore[func-returns-value]
-    texts = [*map(str, range(records.MAX_REMEMBERED + 10))]
+    values = records.CodeCache(lambda text: read.append(text) or int(text))  # type: ignore[func-returns-value]
+    texts = [*map(str, range(records.MAX_CACHED_VALUES + 10))]
     for _ in range(3):
         assert [*values.all_of(texts[-20:])] == [*range(len(texts) - 20, len(texts))]
         assert [*values.all_of(texts)] == [*range(len(texts))]
-    assert len(values) == records.MAX_REMEMBERED and len(read) <= len(texts) + 3 * 20 * 2
+    assert len(values) == records.MAX_CACHED_VALUES and len(read) <= len(texts) + 3 * 20 * 2

@@ -228,7 +228,7 @@ class TestPublication:
             f"{found.rho.numerator}/{found.rho.denominator}" if len(str(found.rho)) < 60 else "a fraction of",
             f"SHA-256 {digest(ASKED)}",
             "| cells | 12 |",
-            "What is not covered",
+            "Limits of the guarantee",
         ):
             assert words in text, words
         other = dm.workloads.union(PEOPLE, {"ages": {"age": dm.workloads.prefix(6)}, "cells": ["age", "sex"]})
@@ -251,10 +251,10 @@ class TestRelease:
         ):
             with pytest.raises(dm.errors.DualmechError, match=told):
                 dm.release(answer, unreadable, **given)
-        with pytest.raises(dm.errors.InputTypeError, match="workload must say"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must name"):
             dm.release(answer.mechanism, np.ones(4))
         local: Any = dm.LocalMechanism([[0.7, 0.3], [0.3, 0.7]], 1.0, dm.workloads.identity(2))
-        with pytest.raises(dm.errors.InputTypeError, match="run by each person"):
+        with pytest.raises(dm.errors.InputTypeError, match="each person runs it"):
             dm.release(local, np.ones(2), workload=dm.workloads.identity(2))
         for columns in (dm.workloads.prefix(4), dm.workloads.identity(4)):
             with pytest.raises(dm.errors.InputTypeError, match="no domain"):

@@ -64,13 +64,13 @@ class TestWhatIsAsked:
 
     def test_what_has_no_workload_or_takes_no_argument_says_so(self) -> None:
         pair = fast.solve(dm.CommonMechanism([dm.LinearGaussianMechanism(np.eye(2), np.eye(2))] * 2))
-        with pytest.raises(dm.errors.InputTypeError, match="workload must say"):
+        with pytest.raises(dm.errors.InputTypeError, match="workload must name"):
             dm.release(pair, [1, 2])
         matrix: Any = np.eye(2)
         with pytest.raises(dm.errors.InputTypeError, match="mechanism must be"):
             dm.release(matrix, [1, 2])
         unknown: Any = {"epsilon": 1.0}
-        with pytest.raises(dm.errors.InputTypeError, match="takes no epsilon: what it costs is settled"):
+        with pytest.raises(dm.errors.InputTypeError, match="takes no epsilon: the mechanism determines"):
             dm.release(pair, [1, 2], **unknown)
 
 
@@ -127,7 +127,7 @@ class TestCommand:
         pytest.importorskip("opendp")
         found = self.run(plan / "records.csv", plan / "plan.npz", "-o", plan / "out", "--rho", "1/2")
         assert found.exit_code == 0 and "written: 1 table, tables.csv and STATEMENT.md" in found.output
-        assert "Queries asked: 2, in 1 table." in (plan / "out" / "STATEMENT.md").read_text()
+        assert "Queries: 2, in 1 table." in (plan / "out" / "STATEMENT.md").read_text()
 
     def test_a_plan_that_is_not_certified_says_so(self, plan: Path) -> None:
         asked = dm.workloads.union(dm.Schema({"age": range(6)}), {"ages": {"age": dm.workloads.prefix(6)}})

@@ -200,7 +200,7 @@ class TestWhatNoNeighbourChanges:
         [
             ((SEXES, TOTAL), "add-remove", "margin and variance of 'all' must be positive.*add or remove"),
             ((SEXES, TOTAL), "contributions:age:1:2", "'all' must be positive"),
-            ((AGES | {"margin": 0}, SEXES), "replace", "'ages' must be positive.*are published exactly whatever"),
+            ((AGES | {"margin": 0}, SEXES), "replace", "'ages' must be positive.*are published exactly with"),
             ((AGES, SEXES | {"variance": 0.0}), "replace", "'sexes' must be positive"),
             ((AGES | {"margin": -1}, SEXES), "replace", "margin of 'ages' must be"),
         ],

@@ -125,7 +125,7 @@ class TestOneUnit:
             ('{ of = "record", binning = "d" }', "must have binning if it names an attribute"),
             ('{ of = "record", count = "" }', "must have no empty text"),
             ('{ of = "person", person = "", at_most = 1 }', "must have no empty text"),
-            ('{ of = "person", person = "p", at_most = 5 }', "must protect the records that are counted of a 'p'"),
+            ('{ of = "person", person = "p", at_most = 5 }', "must protect the counted records of a 'p'"),
             ('{ of = "person", person = "p", at_most = 1, values = 9 }', "per together with values"),
             ('{ of = "person", person = "p", at_most = 1, per = "x", binning = "d" }', "per together with values"),
             (
@@ -180,9 +180,9 @@ class TestStatements:
         again = dm.load_publication(tmp_path / "release.npz")
         texts = ["\n".join(planned.lines()), released.statement(), again.statement()]
         for text in texts:
-            assert "all records of one 'p' are added or removed, of which at most 1 is counted" in text
-            assert "Nothing is promised about one record alone" in text
-            assert "tables, sums, shares and means are of the records that are counted" in text
+            assert "all records of one 'p' are added or removed, and at most 1 of them is counted" in text
+            assert "There is no guarantee for one record" in text
+            assert "Tables, sums, shares and means are of the counted records" in text
             assert "one record is added or removed" not in text and "is protected less" not in text
         assert again.unit == released.unit == planned.unit
         assert again.declared == released.declared
@@ -202,7 +202,7 @@ class TestStatements:
         wish = dm.workloads.union(dm.Schema({"x": X}), {"x": ["x"]})
         one, three = (dm.FitnessForUse(wish, 8.0, neighbours=relation) for relation in ("add-remove", "add-remove:3"))
         bounded = dm.records.Records(data, persons=dm.records.Bound("p", 3))
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the counted records of a 'p'"):
             dm.release(fast.solve(one), bounded)
         released = dm.release(fast.solve(three), bounded)
         assert released.unit == PrivacyUnit("add-remove:3", "p", 3)
@@ -237,9 +237,9 @@ class TestStatements:
         for released in (first, both, dm.load_publication(tmp_path / "both.npz")):
             page = released.statement()
             for words in (
-                "Records in which a 'p' has more than 8 records were to be refused.",
-                "A row counts as many records as its column 'n' says.",
-                "Not read, though its name is that of a count: 'wt'.",
+                "Records are refused if some 'p' has more than 8 records.",
+                "The column 'n' holds the number of records of each row.",
+                "Not read, although named like a count: 'wt'.",
                 "records are read so: 1 as school, 2 as school, 3 as college",
                 "in sums and means: \\[0, 20) counts 10, \\[20, 40] counts 30",
             ):
@@ -292,7 +292,7 @@ def test_checks_of_persons_are_of_what_is_protected(neighbours: str, options: di
     if fits:
         assert not planned.declaring(records).unit.person
     else:
-        with pytest.raises(dm.errors.InvalidInputError, match="must protect the records that are counted of a 'p'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="must protect the counted records of a 'p'"):
             planned.declaring(records)
 
 
@@ -300,7 +300,7 @@ def test_more_values_than_there_are(tmp_path: Path) -> None:
     """Up to nine values of five are these five: in the relation, the unit and the statement."""
     for given in ({"person": "p", "at_most": 2, "per": "x"}, None):
         planned = dm.plan_release(asked(given, neighbours="contributions:x:2:9"))
-        assert planned.relation == "contributions:x:2:5" and "contributions:x:2:9 came to" in planned.lines()[0]
+        assert planned.relation == "contributions:x:2:5" and "contributions:x:2:9 became" in planned.lines()[0]
         assert given is None or "in up to 5 values of 'x'" in str(planned.unit)
 
 

@@ -53,13 +53,13 @@ class TestWholeBasis:
         basis = linalg.row_basis(rows.astype(np.float64))
         turned = np.linalg.qr(np.random.default_rng(0).standard_normal((len(basis), len(basis))))[0]
         for given_rows in (units[: len(basis), None] * basis, turned @ basis):
-            found = drawing.whole_basis(given_rows).astype(np.float64)
+            found = drawing.integer_basis(given_rows).astype(np.float64)
             assert found.shape == basis.shape and linalg.rank(found) == len(found)
             assert linalg.rank(np.vstack([found, basis])) == len(found)
 
     def test_a_span_without_one_is_refused(self) -> None:
         with pytest.raises(dm.errors.InvalidInputError, match="basis of whole numbers"):
-            drawing.whole_basis(np.array([[1.0, np.sqrt(2), np.pi]]))
+            drawing.integer_basis(np.array([[1.0, np.sqrt(2), np.pi]]))
 
 
 class TestCosts:

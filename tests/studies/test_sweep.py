@@ -163,9 +163,9 @@ class TestCommand:
             ('workloads = "prefix:4"\nrho = "1/0"', "rho must be"),
             ('workloads = "prefix:4"\ntolerances = [1e-4, -1]', "tolerances must be positive"),
             ('workloads = "prefix:4"\ntargets = []', "targets must hold a value"),
-            ('workloads = "prefix:{size}"', r"sizes must be given: \{size\} stands for it"),
-            ('workloads = "prefix:4"\nsizes = [4]', "sizes must be for .* none has a use"),
-            ('workloads = "prefix:4"\nbackends = "SCS"', "backends must be for .* none has a use"),
+            ('workloads = "prefix:{size}"', r"sizes must be given for \{size\}"),
+            ('workloads = "prefix:4"\nsizes = [4]', "sizes must be for .* none uses it"),
+            ('workloads = "prefix:4"\nbackends = "SCS"', "backends must be for .* none uses it"),
             ('families = "variance"\nworkloads = "prefix:4"\ntargets = 2', "targets must be for"),
             (
                 f"workloads = 'prefix:{{seed}}'\nseeds = {[*range(1001)]}\ntargets = {[*range(1, 101)]}",

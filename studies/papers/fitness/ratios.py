@@ -202,7 +202,7 @@ def race(size: int, limit: float) -> Row:
     problem = dm.FitnessForUse(workloads.prefix(size), targets=1.0)
     answers = {}
     for method in ("softmax_gradient", "softmax_newton"):
-        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=table2.MOST_STEPS)
+        answers[method] = fast.solve(problem, method=method, time_limit=limit, max_iterations=table2.MAX_STEPS)
     answers["dual"] = fast.solve(problem, tol=COST_TOLERANCE)
     return raced(size, limit, table2.answers_of(answers))
 
@@ -435,7 +435,7 @@ RACE: Columns = (
 def _ratios(table: RatioTable, quick: bool, limit: float | None = None) -> list[Callable[[], Row]]:
     chosen = [row for row in table.rows if not quick or row <= QUICK_ROWS.get(table.number, row)]
     # SM-II is run up to so many cells, for so many seconds; a requested time limit holds for all sizes.
-    seeds, runs = (3, (64, table2.QUICK_SECONDS)) if quick else (None, (256, table2.SECONDS))
+    seeds, runs = (3, (64, table2.QUICK_SM2_SECONDS)) if quick else (None, (256, table2.SM2_SECONDS))
     all_sizes = runs if limit is None else (math.inf, limit)
     return [partial(solve_row, table, row, seeds, all_sizes) for row in chosen]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmech.crosscheck.optima.recognition import BITS, GUARD, ONE, expressed, recognised, reduced, relation
+from dualmech.crosscheck.optima.recognition import BITS, GUARD_BITS, UNIT, expressed, recognised, reduced, relation
 from dualmech.crosscheck.optima.surds import Surd
 
 FRACTIONS = st.fractions(-50, 50, max_denominator=60)
@@ -25,7 +25,7 @@ def of_field(field: list[int]) -> st.SearchStrategy[list[Surd]]:
 
 @pytest.mark.parametrize("field", [[1], [1, 6], [1, 2, 3, 6], [1, 5, 7, 35]])
 @settings(max_examples=15)
-@given(data=st.data(), wrong=st.integers(-(2**GUARD), 2**GUARD))
+@given(data=st.data(), wrong=st.integers(-(2**GUARD_BITS), 2**GUARD_BITS))
 def test_numbers_of_a_field_are_recognised(field: list[int], data: st.DataObject, wrong: int) -> None:
     numbers = data.draw(of_field(field))
     assert recognised([digits_of(each, wrong) for each in numbers]) == numbers
@@ -40,22 +40,22 @@ def test_a_field_of_three_roots_but_not_of_four_is_found() -> None:
 
 
 def cube_root(number: int) -> int:
-    low, high = 0, number * ONE
+    low, high = 0, number * UNIT
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**3 <= number * ONE**3 else (low, middle - 1)
+        low, high = (middle, high) if middle**3 <= number * UNIT**3 else (low, middle - 1)
     return low
 
 
 def test_other_numbers_and_relations_are_not() -> None:
-    nested = math.isqrt((2 * ONE + math.isqrt(2 << 2 * BITS)) << BITS)  # the square root of 2 + √2
+    nested = math.isqrt((2 * UNIT + math.isqrt(2 << 2 * BITS)) << BITS)  # the square root of 2 + √2
     random = int.from_bytes(np.random.default_rng(0).bytes(BITS // 8), "big")
     for value in (cube_root(2), nested, random):
         assert recognised([value]) is None and expressed(value, [1, 2, 3, 6]) is None
     root = math.isqrt(2 << 2 * BITS)
-    assert relation([root, ONE, root + 3 * ONE]) in ([1, 3, -1], [-1, -3, 1])
-    assert relation([root, ONE]) is None
-    assert relation([root + (ONE >> 200), root]) is None  # equal in the first 200 binary digits
+    assert relation([root, UNIT, root + 3 * UNIT]) in ([1, 3, -1], [-1, -3, 1])
+    assert relation([root, UNIT]) is None
+    assert relation([root + (UNIT >> 200), root]) is None  # equal in the first 200 binary digits
 
 
 @given(st.integers(2, 4).flatmap(lambda n: st.lists(

@@ -103,9 +103,9 @@ def test_caps_that_follow_one_factor_of_a_product(cap: float) -> None:
 
 
 def test_a_cap_holds_for_all_that_it_names() -> None:
-    with pytest.raises(dm.errors.InvalidInputError, match="name some of it more closely"):
+    with pytest.raises(dm.errors.InvalidInputError, match="name some of these queries"):
         capped(TABLES, {"hour x day": 1.0, 1: 1.0}, {2: 4.0}, cost=5.0)
-    with pytest.raises(dm.errors.InvalidInputError, match="name some of it more closely"):
+    with pytest.raises(dm.errors.InvalidInputError, match="name some of these queries"):
         capped(dm.workloads.prefix(3), {"cell 0": 1.0}, {"prefixes": 1.0}, cost=5.0)
     for caps in ({1: 1.0, 2: 1.0}, {"hour": 1.0, "day": 1.0, "hour x day": 1.0}):
         with pytest.raises(dm.errors.InvalidInputError, match="targets"):
@@ -134,9 +134,9 @@ def test_next_to_what_the_caps_alone_take_is_refused_as_well() -> None:
 def test_refusals_name_what_is_wrong() -> None:
     product: Any = dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3))
     for asked, targets, caps, cost, told in (
-        (ASKED, {"cells": 1.0}, {"sums": 1e-3}, 1.5, "the caps alone take"),
-        (ASKED, {"cells": 1.0}, {"cells": 1.0}, 1.5, "nothing both"),
-        (ASKED, {}, {"cells": 1.0}, 1.5, "each name something"),
+        (ASKED, {"cells": 1.0}, {"sums": 1e-3}, 1.5, "the caps alone cost"),
+        (ASKED, {"cells": 1.0}, {"cells": 1.0}, 1.5, "none in common"),
+        (ASKED, {}, {"cells": 1.0}, 1.5, "both have names"),
         (ASKED, {"cells": 1.0}, {"sum": 1.0}, 1.5, "targets"),
         (ASKED, {"cells": 1.0}, {"sums": -1.0}, 1.5, "positive"),
         (ASKED, {"cells": 1.0}, {"sums": 1.0}, 0.0, "cost"),

@@ -107,6 +107,6 @@ class TestAroundIt:
         problem = by_sines(20_000)
         weights = problem.feasible(np.ones(20_000))
         for ask in (problem.strategy, problem.mechanism, lambda _: problem.sensitivities):
-            with pytest.raises(dm.errors.InvalidInputError, match="too large for a dense matrix"):
+            with pytest.raises(dm.errors.InvalidInputError, match="for a dense matrix|for a matrix"):
                 ask(weights)
         assert problem.strategy_error(weights) == pytest.approx(float((problem.costs / weights).sum()))
