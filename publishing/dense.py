@@ -172,7 +172,7 @@ def factor_from_grid(factor: Integers, exponents: Integers) -> Array:
 def covariance_of(factor: Array) -> Array:
     """Return ``(F'F)⁻¹``, the covariance of the drawn noise, for a lower triangular F (k, k).
 
-    Raises `InvalidInputError` if rounding of its entries can change a variance by a share of more than `EQUIVALENCE_TOL`.
+    Raises `InvalidInputError` if rounding of its entries changes a variance by more than a share `EQUIVALENCE_TOL`.
     """
     identity = np.eye(len(factor))
     if not len(factor):
