@@ -1,4 +1,4 @@
-"""Several epochs of more running sums than a matrix holds: causal strategies, and a bound from a chain of phases."""
+"""Multiple epochs of running sums without a matrix: causal strategies, and a bound from a chain of phases."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.intp]
 
-MOST_UNKNOWNS = 16_384
-"""Masses, correlations and weights of queries up to which there is a matrix: a Hessian of 1 GB in single precision."""
+MAX_UNKNOWNS = 16_384
+"""Maximum number of masses, correlations and query weights on a matrix: a Hessian of 1 GB in single precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochStream(Stream):
-    """Running sums, and persons who take part in all steps of a phase, beyond what a matrix holds.
+    """Running sums, with persons who participate in all steps of a phase, without a matrix.
 
-    Noise is that of a causal strategy, whose cost for a person is known. Dual weights are those of `Epochs`, a
-    symmetric matrix for each phase (phases, times, times), also where parts may be farther apart: the persons of phases
-    are some of those, so that their bound holds. No optimum is known, an interval is left.
+    Noise is that of a causal strategy with a known cost for a person. Dual weights are those of `Epochs`, a symmetric
+    matrix for each phase (phases, times, times), also for a minimum separation: the persons of phases are a subset, so
+    that their bound holds. The optimum is between the two bounds.
     """
 
     workload: StreamWorkload
     neighbours: Participation
-    phases: Index = field(init=False)  # (phases, times) steps of each phase, -1 for none
+    phases: Index = field(init=False)  # (phases, times) steps of each phase, padded with -1
 
     name: ClassVar[str] = "epochs"
     takes_relations: ClassVar[bool] = True
@@ -65,34 +65,34 @@ class EpochStream(Stream):
         workload, rule = stream_in(request.workload), request.neighbours
         if not isinstance(workload, StreamWorkload) or not isinstance(rule, Participation):
             return None
-        if (steps := workload.shape[1]) > (most := rule.times * rule.separation):
+        if (steps := workload.shape[1]) > (covered := rule.times * rule.separation):
             raise GeometryError(
-                f"geometry 'epochs' takes more than {LARGEST_DENSE} steps where persons' parts fill them, "
-                f"{rule} at most {most}, got {steps}"
+                f"geometry 'epochs' supports more than {LARGEST_DENSE} steps if phases cover them, "
+                f"{rule} at most {covered}, got {steps}"
             )
         stream = cls(workload, rule)
-        held = stream.numbers(request.workload, request.values, request.name)
-        return Offer(stream.operations(held, request.name) * rule.times**2, lambda: (stream, held))
+        per_sum = stream.numbers(request.workload, request.values, request.name)
+        return Offer(stream.operations(per_sum, request.name) * rule.times**2, lambda: (stream, per_sum))
 
     def check_written(self) -> NoReturn:
         raise GeometryError(
-            f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they take "
+            f"{self.workload.shape[1]} running sums with neighbours {self.neighbours} have no matrix: they need "
             f"noise of a causal strategy (dualmech.problems.strategies); matrices have at most {LARGEST_DENSE} steps, "
-            f"and {MOST_UNKNOWNS} masses, correlations and weights of queries"
+            f"and {MAX_UNKNOWNS} masses, correlations and weights of queries"
         )
 
     @property
     def raised(self) -> float:
-        """Share of its mass, and of the mean one, by which each phase's weights are raised, ``√((n + 10⁴) ε) k²``.
+        """Increase of each phase's weights relative to its mass plus the mean mass, ``√((n + 10⁴) ε) k²``.
 
-        So they have an inverse, and rounding, which counts ε over this share and more, takes hardly more of the bound
-        than this does, as measured.
+        The weights are then invertible. Rounding errors, of the order of ε over this increase, reduce the bound about
+        as much as the increase does, as measured.
         """
         return float(np.sqrt((self.phases.size + 1e4) * EPS)) * self.phases.shape[1] ** 2
 
     @property
     def steps(self) -> Dense:
-        """Refuse: there is no matrix."""
+        """Refuse, since there is no matrix."""
         return self.matrix
 
     def argument_values(self) -> dict[str, object]:
@@ -102,21 +102,21 @@ class EpochStream(Stream):
         self.check_written()
 
     def point(self, primal: object) -> CausalPoint:
-        """Return the noise of a causal strategy whose cost for a person is known; refuse any other."""
+        """Return the noise of a causal strategy with a known cost for a person; refuse other noise."""
         if not isinstance(primal, CausalPoint) or primal.strategy.steps != self.workload.shape[1]:
             self.check_written()
         if self._cost(primal.strategy) is None:
             raise InvalidInputError(
                 f"a strategy for neighbours {self.neighbours} must have at most {self.neighbours.separation} bands, or "
-                "be a Toeplitz strategy whose coefficients decrease"
+                "be a Toeplitz strategy with decreasing coefficients"
             )
         return primal
 
     def _cost(self, strategy: Causal) -> float | None:
-        """Return what no person costs more than with unit noise; None where nothing is known."""
+        """Return an upper bound on the cost of a person under unit noise, or None if none is known."""
         rule = self.neighbours
-        known = persons_cost(strategy, rule.times, rule.separation, rule.at_least)
-        return None if known is None else known[0]
+        bounds = persons_cost(strategy, rule.times, rule.separation, rule.at_least)
+        return None if bounds is None else bounds[0]
 
     def checked(self, proposal: object) -> CausalPoint:
         return self.point(proposal).checked()
@@ -126,38 +126,38 @@ class EpochStream(Stream):
         return mechanisms.epochs.EpochsMechanism(noise, self.neighbours)
 
     def forms(self, point: CausalPoint) -> EvaluatedForms | None:  # type: ignore[override]
-        """Return what a person costs at most, and the variance of each sum."""
-        alone, unit = point.forms(self), self._cost(point.strategy)
-        if alone is None or unit is None:
+        """Return an upper bound on the cost of a person, and the variance of each sum."""
+        stream_forms, unit = point.forms(self), self._cost(point.strategy)
+        if stream_forms is None or unit is None:
             return None
         with np.errstate(over="ignore"):
             cost = np.array([unit / point.level])
         if not np.isfinite(cost[0]):
             return None
-        return EvaluatedForms(cost, alone.variances, np.zeros(1), alone.variance_rounding)
+        return EvaluatedForms(cost, stream_forms.variances, np.zeros(1), stream_forms.variance_rounding)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
         count, times = self.phases.shape
         return matrix_weights(dual, (count, times, times), "per phase", self.workload.shape[0] if queries else None)
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p``, rounded down, and what is left of it; 0 if nothing is proven."""
+        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p``, rounded down, and its relative error bound; 0 if there is no bound."""
         unit = weights.max()
         with np.errstate(all="ignore"):
-            stated = self._chain(neighbour_weights, weights / unit)
-            if stated is None:
+            parts = self._chain(neighbour_weights, weights / unit)
+            if parts is None:
                 return 0.0, 0.0
-            chain, trace, mass = stated
+            chain, trace, mass = parts
             try:
                 norm, rounding = chain.trace_norm(trace)
             except np.linalg.LinAlgError:
                 return 0.0, 0.0
-            # What rounding may hide is taken off at once: of many epochs it is no small number.
-            least = norm * (1 - rounding) if rounding < 1 else 0.0
-            return (float(least**2 * unit / mass), 16 * EPS) if least > 0 else (0.0, 0.0)
+            # The rounding error is subtracted here: with many epochs it is not small.
+            low = norm * (1 - rounding) if rounding < 1 else 0.0
+            return (float(low**2 * unit / mass), 16 * EPS) if low > 0 else (0.0, 0.0)
 
     def total_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return each sum's share of the trace norm (n,)."""
+        """Return each running sum's share of the trace norm (n,)."""
         on_sums, _ = self._shares(neighbour_weights, weights)
         by_sum = np.zeros(len(weights))
         present = self.phases >= 0
@@ -165,70 +165,72 @@ class EpochStream(Stream):
         return shares(by_sum)
 
     def phase_prices(self, neighbour_weights: Array, weights: Array) -> Array:
-        """Return what each part of each phase counts in the bound (phases, times), 0 for steps that are not there."""
+        """Return the normalised shadow prices of participations (phases, times), 0 for missing steps."""
         return shares(self._shares(neighbour_weights, weights)[1])
 
     def neighbour_words(self, index: int) -> str:
         rule = self.neighbours
-        return f"a person with parts {'at least ' if rule.at_least else ''}{rule.separation} steps apart"
+        return f"a person with participations {'at least ' if rule.at_least else ''}{rule.separation} steps apart"
 
     def phase_words(self, index: int) -> str:
-        """Return the words for a person with parts in all steps of a phase."""
+        """Return a description of a phase for messages."""
         return words.person_words(self.workload, self.phases[index])
 
     def _shares(self, neighbour_weights: Array, weights: Array) -> tuple[Array, Array]:
-        none = np.zeros(self.phases.shape)
+        zeros = np.zeros(self.phases.shape)
         if not valid_weights(weights):
-            return none, none
-        stated = self._chain(neighbour_weights, np.maximum(weights / weights.max(), FLOOR))
-        return (none, none) if stated is None else stated[0].shares(stated[1])
+            return zeros, zeros
+        parts = self._chain(neighbour_weights, np.maximum(weights / weights.max(), FLOOR))
+        return (zeros, zeros) if parts is None else parts[0].shares(parts[1])
 
     def _chain(self, neighbour_weights: Array, sums: Array) -> tuple[Chain, tuple[float, float], float] | None:
-        """Return the chain of weights of phases, bounds of the trace of its M, and the total of the masses.
+        """Return the chain of weights of phases, bounds on the trace of its M, and the total of the masses.
 
-        Any ``P⁻¹ ⪯ Λ / (1 - η)`` proves a bound that is lower by 1 - η: so what P is off by as an inverse is counted
-        in the masses.
+        Any ``P⁻¹ ⪯ Λ / (1 - η)`` certifies a bound that is lower by a factor of 1 - η. So the error of P as an inverse
+        is included in the masses.
         """
-        from dualmech.geometry.chain import Chain  # few problems are as long
+        from dualmech.geometry.chain import Chain  # loaded for long streams alone
 
-        rooted = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
-        if rooted is None:
+        roots_and_total = roots_of(neighbour_weights, self.phases, self.neighbours.parts)
+        if roots_and_total is None:
             return None
         present, size = self.phases >= 0, self.phases.shape[1]
-        roots = rooted[0] / np.sqrt(rooted[1])
+        roots = roots_and_total[0] / np.sqrt(roots_and_total[1])
         products = roots @ roots.swapaxes(1, 2)
         masses = np.einsum("pia,pia->pi", roots, roots).max(axis=1)
-        raised = self.raised * (masses + 1 / len(masses))
-        lengths = np.where(present, raised[:, None], (masses + raised)[:, None])
-        correlated = products + lengths[:, :, None] * np.eye(size)
+        increases = self.raised * (masses + 1 / len(masses))
+        lengths = np.where(present, increases[:, None], (masses + increases)[:, None])
+        increased = products + lengths[:, :, None] * np.eye(size)
 
-        ties = np.linalg.inv(correlated)
-        ties = (ties + ties.swapaxes(1, 2)) / 2
-        spread = np.linalg.norm(ties, axis=(1, 2)) * np.linalg.norm(correlated, axis=(1, 2))
-        off = np.linalg.norm(correlated @ ties - np.eye(size), axis=(1, 2)) + (4 * size + 16) * EPS * size * spread
-        eta = float(off.max()) * UPWARDS
+        inverses = np.linalg.inv(increased)
+        inverses = (inverses + inverses.swapaxes(1, 2)) / 2
+        condition = np.linalg.norm(inverses, axis=(1, 2)) * np.linalg.norm(increased, axis=(1, 2))
+        errors = (
+            np.linalg.norm(increased @ inverses - np.eye(size), axis=(1, 2)) + (4 * size + 16) * EPS * size * condition
+        )
+        eta = float(errors.max()) * UPWARDS
         if not eta < 0.5:
             return None
-        added = np.einsum("pii->p", correlated) * (1 + 2 * eta) * UPWARDS
+        traces = np.einsum("pii->p", increased) * (1 + 2 * eta) * UPWARDS
         decays = np.where(present, self.workload.decay, 0.0)
         decays[0, 0] = 0.0
-        chain = Chain(ties, decays, np.append(sums, 0.0)[self.phases], added)
-        least, most = self._trace(correlated, sums)
-        if not least > 0:
+        chain = Chain(inverses, decays, np.append(sums, 0.0)[self.phases], traces)
+        low, high = self._trace(increased, sums)
+        if not low > 0:
             return None
-        trace = least * (1 - 2 * eta), most * (1 + 2 * eta)
-        return chain, trace, float((1 + raised.sum()) / (1 - eta)) * UPWARDS
+        trace = low * (1 - 2 * eta), high * (1 + 2 * eta)
+        return chain, trace, float((1 + increases.sum()) / (1 - eta)) * UPWARDS
 
     def _trace(self, correlated: Array, sums: Array) -> tuple[float, float]:
-        """Return ``tr (diag(μ) W Λ W')`` for Λ of the phases, rounded down, and up.
+        """Return lower and upper bounds on ``tr (diag(μ) W Λ W')`` for Λ of the phases.
 
-        A pair of steps, j the later one, counts ``β^{j-i} Σ_{t≥j} μ_t β^{2(t-j)}``.
+        A pair of steps i ≤ j contributes ``β^{j-i} Σ_{t≥j} μ_t β^{2(t-j)}``.
         """
         decay, (count, size) = self.workload.decay, self.phases.shape
-        after = np.append(running_sums(sums[::-1], decay**2)[::-1], 0.0)[self.phases]
+        suffix_sums = np.append(running_sums(sums[::-1], decay**2)[::-1], 0.0)[self.phases]
         epochs = np.arange(size)
         with np.errstate(under="ignore"):
             powers = float(decay) ** (count * np.abs(epochs[:, None] - epochs))
-        terms = correlated * powers * after[:, np.maximum(epochs[:, None], epochs)]
-        off = (self.phases.size * (size + 8)) * EPS * float(np.abs(terms).sum())
-        return float(terms.sum()) - off, float(terms.sum()) + off
+        terms = correlated * powers * suffix_sums[:, np.maximum(epochs[:, None], epochs)]
+        error = (self.phases.size * (size + 8)) * EPS * float(np.abs(terms).sum())
+        return float(terms.sum()) - error, float(terms.sum()) + error

@@ -23,7 +23,7 @@ from dualmech.geometry import words
 from dualmech.geometry.apart import largest_sums, roots_of, roots_of_walks
 from dualmech.geometry.base import SET_UP, EvaluatedForms, Geometry, Judged, Offer, Request, decompositions
 from dualmech.geometry.dense import Dense
-from dualmech.geometry.epoch_stream import MOST_UNKNOWNS, EpochStream
+from dualmech.geometry.epoch_stream import MAX_UNKNOWNS, EpochStream
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.weights import matrix_weights, shares, valid_weights
 from dualmech.immutable import freeze
@@ -73,7 +73,7 @@ class Epochs(Geometry[Array, Array, Array, Array]):
         queries, steps = workload.shape
         phases = rule.phases(steps)
         unknowns = len(phases) * (1 + rule.times * (rule.times - 1) / 2) + queries * (request.name == "targets")
-        if (steps > LARGEST_DENSE or unknowns > MOST_UNKNOWNS) and (long := EpochStream.offer(request)) is not None:
+        if (steps > LARGEST_DENSE or unknowns > MAX_UNKNOWNS) and (long := EpochStream.offer(request)) is not None:
             return long
         if not workload.has_matrix or min(queries, steps) > LARGEST_DENSE:
             raise GeometryError(

@@ -1,4 +1,4 @@
-"""Products of workloads: the values of the factors' own geometries, multiplied."""
+"""Products of workloads: costs, variances and bounds are products over the factors' geometries."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PerFactor: TypeAlias = tuple[Any, ...]
-"""What a product has of points, weights or numbers: one item per factor, as its geometry has it."""
+"""A point, dual weights or numbers of a product: one item for each factor, of its geometry's type."""
 
-PRODUCT_FROM = 512
-"""Number of cells above which ``auto`` looks for a product: in numbers one by one, and in a single table."""
+MIN_PRODUCT_CELLS = 512
+"""Number of cells above which ``auto`` factors numbers of single queries, and single tables."""
 
-LISTED = 2**22  # largest number of cells among which those that bind are listed
-LEAST = sys.float_info.min  # smallest number of which a double holds every digit
+MAX_LISTED = 2**22  # maximum number of cells or queries for a list of indices
+MIN_NORMAL = sys.float_info.min  # smallest normal double
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,14 +63,14 @@ class ProductForms(Forms[PerFactor]):
         return _product_judged(factor.total(weight) for factor, weight in zip(self.factors, weights, strict=True))
 
     def binding(self, slack: float) -> Index:
-        """Return the cells each of whose factors is within `slack` of its largest cost, where they can be listed.
+        """Return the cells whose cost in each factor is within a relative `slack` of the largest cost.
 
         Raises `InvalidInputError` for more than 2^22 cells.
         """
         cells = self.product.workload.shape[1]
-        if cells > LISTED:
+        if cells > MAX_LISTED:
             raise InvalidInputError(
-                f"binding cells are listed among {LISTED} at most, got {count_text(cells)}; take the factors' own"
+                f"binding cells are listed for at most {MAX_LISTED} cells, got {count_text(cells)}; take the factors' own"
             )
         items = np.zeros(1, dtype=np.intp)
         for geometry, forms in zip(self.product.factors, self.factors, strict=True):
@@ -80,8 +80,8 @@ class ProductForms(Forms[PerFactor]):
         return items
 
     def loose(self, targets: PerFactor, slack: float) -> Index:
-        """Refuse: of a product, queries are too many to tell apart one by one."""
-        raise InvalidInputError("a product has no loose queries of its own; take its factors' loose queries")
+        """Refuse, since the queries of a product are too many to list."""
+        raise InvalidInputError("a product does not list its loose queries; take those of its factors")
 
     def worst_items(self, targets: PerFactor) -> Ranked:
         return joined(factor.worst_items(target) for factor, target in zip(self.factors, targets, strict=True))
@@ -92,17 +92,17 @@ class ProductForms(Forms[PerFactor]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
-    """Independent factors: certificates multiply, and nothing larger than a factor is ever formed.
+    """Independent factors: certificates are products, with matrices of the factors' sizes alone.
 
     The least squared privacy cost is the square of a factorisation norm, which is multiplicative: it is ``Π α_i``, by
     noise of covariance ``⊗ Σ_i`` on ``(⊗ B_i) x``. Trace norms of Kronecker products multiply too, so that ``⊗ λ_i``
-    and ``⊗ μ_i`` prove the product of the factors' bounds; for total variance likewise. A point, a vector of dual
-    weights and the numbers that come with the queries are tuples, one item per factor. (That γ₂ is multiplicative: Lee,
+    and ``⊗ μ_i`` certify the product of the factors' bounds, also for total variance. Points, dual weights and numbers
+    of queries are tuples with one item for each factor. (That γ₂ is multiplicative: Lee,
     Shraibman and Špalek, "A direct product theorem for discrepancy", CCC 2008.)
     """
 
     workload: ProductWorkload  # the product of the factors' workloads
-    # dense, or blocks with one orbit of records; a workload that comes twice has the same geometry
+    # dense, or blocks with one orbit of cells; equal factors share a geometry
     factors: tuple[Geometry, ...]
 
     name: ClassVar[str] = "product"
@@ -113,18 +113,21 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
     @classmethod
     def offer(cls, request: Request) -> Offer | None:
-        multiplied = _multiplied(request.workload, request.values, request.name, request.named)
-        if multiplied is None:
+        product_and_values = _as_product(request.workload, request.values, request.name, request.named)
+        if product_and_values is None:
             return None
-        workload, values = multiplied
+        workload, values = product_and_values
         shares = _shares(workload, values, request.name)
         offers = _each_once(values, zip(workload.factors, shares, strict=True), partial(_factor_offer, request))
 
         def take() -> tuple[Product, PerFactor]:
             taken = _each_once(values, ((offer,) for offer in offers), lambda offer: offer.take())
-            made, held = cls(workload, tuple(one for one, _ in taken)), tuple(two for _, two in taken)
-            made.representable(request.name, held)
-            return made, held
+            product, numbers_by_factor = (
+                cls(workload, tuple(geometry for geometry, _ in taken)),
+                tuple(number for _, number in taken),
+            )
+            product.representable(request.name, numbers_by_factor)
+            return product, numbers_by_factor
 
         distinct = {id(offer): offer.operations - SET_UP for offer in offers}
         return Offer(SET_UP + sum(distinct.values()), take)
@@ -134,16 +137,18 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return Product(self.workload, tuple(factors))
 
     def numbers(self, workload: Workload, values: object, name: str) -> PerFactor:
-        """Return the numbers of each factor; a factor that comes again is read once."""
-        multiplied = _multiplied(workload, values, name, True)
-        if multiplied is None or not multiplied[0].same_as(self.workload):
+        """Return the numbers of each factor; equal factors are evaluated once."""
+        product_and_values = _as_product(workload, values, name, True)
+        if product_and_values is None or not product_and_values[0].same_as(self.workload):
             raise InvalidInputError("geometry must be of this workload")
-        pairs = zip(multiplied[0].factors, self.factors, _shares(*multiplied, name), strict=True)
-        held = tuple(
-            _each_once(multiplied[1], pairs, lambda workload, factor, share: factor.numbers(workload, share, name))
+        pairs = zip(product_and_values[0].factors, self.factors, _shares(*product_and_values, name), strict=True)
+        by_factor = tuple(
+            _each_once(
+                product_and_values[1], pairs, lambda workload, factor, share: factor.numbers(workload, share, name)
+            )
         )
-        self.representable(name, held)
-        return held
+        self.representable(name, by_factor)
+        return by_factor
 
     @property
     def rank(self) -> int:
@@ -156,7 +161,7 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return self._per_factor("primal", point, lambda factor, part: factor.checked(part))
 
     def divide(self, point: PerFactor, divisor: float) -> PerFactor:
-        """Return noise over a positive number: every factor takes its share of it."""
+        """Divide the noise by a positive number, each factor by its root of the number of factors."""
         share = np.float64(divisor) ** (1 / len(self.factors)) if divisor > 0 else np.float64(np.nan)
         return tuple(factor.divide(part, share) for factor, part in zip(self.factors, point, strict=True))
 
@@ -166,8 +171,8 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
 
     def forms(self, point: PerFactor) -> ProductForms | None:
         forms = [factor.forms(part) for factor, part in zip(self.factors, point, strict=True)]
-        held = tuple(form for form in forms if form is not None)
-        return ProductForms(self, held) if len(held) == len(forms) else None
+        evaluated = tuple(form for form in forms if form is not None)
+        return ProductForms(self, evaluated) if len(evaluated) == len(forms) else None
 
     def largest_ratio(self, point: PerFactor, targets: PerFactor) -> float:
         return products.product(
@@ -180,10 +185,10 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         first = self._per_factor("neighbour_weights", neighbours, lambda _, part: part)
         last = self._per_factor("query_weights", second, lambda _, part: part) if queries else first
         pairs = [
-            factor.weights(FitnessDual(one, two) if queries else one, queries)
-            for factor, one, two in zip(self.factors, first, last, strict=True)
+            factor.weights(FitnessDual(left, right) if queries else left, queries)
+            for factor, left, right in zip(self.factors, first, last, strict=True)
         ]
-        return tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
+        return tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
 
     def bound(self, neighbour_weights: PerFactor, query_weights: PerFactor, targets: PerFactor) -> Judged:
         parts = zip(self.factors, neighbour_weights, query_weights, targets, strict=True)
@@ -194,15 +199,15 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return _product_judged(factor.total_bound(*arguments) for factor, *arguments in parts)
 
     def prices(self, query_weights: PerFactor, targets: PerFactor) -> Array:
-        """Return each query's share of the cost (m,), refused where they are too many to write out.
+        """Return the normalised shadow price of each query (m,); refused for too many queries.
 
-        It is the product of the factors' shares, in which a table's share is spread evenly over its queries.
+        It is the product of the factors' prices, with a table's price spread evenly over its queries.
         """
         parts = zip(self.factors, query_weights, targets, strict=True)
         return self.outer([factor.prices(*arguments) for factor, *arguments in parts])
 
     def total_prices(self, neighbour_weights: PerFactor, weights: PerFactor) -> Array:
-        """Return each query's share of the total (m,), as `prices`."""
+        """Return each query's share of the total variance's bound (m,), as `prices`."""
         parts = zip(self.factors, neighbour_weights, weights, strict=True)
         return self.outer([factor.total_prices(*arguments) for factor, *arguments in parts])
 
@@ -237,19 +242,21 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return products.outer([factor.per_query(workload, number) for workload, factor, number in triples])
 
     def representable(self, name: str, numbers: PerFactor) -> None:
-        """Refuse numbers of the factors whose products no double can hold."""
-        held = [np.asarray(number, dtype=np.float64) for number in numbers]
-        for end in ([array.max() for array in held], [array[array > 0].min() for array in held]):
+        """Refuse numbers of the factors whose products over- or underflow."""
+        arrays = [np.asarray(number, dtype=np.float64) for number in numbers]
+        for end in ([array.max() for array in arrays], [array[array > 0].min() for array in arrays]):
             _representable_product(f"{name} of the product", end)
 
     def outer(self, shares: Sequence[Array]) -> Array:
-        """Return the products of one share of each factor, a table's spread evenly over its queries."""
+        """Return the products of one share of each factor, with a table's share spread evenly over its queries."""
         parts = []
         for factor, share in zip(self.factors, shares, strict=True):
             sizes = getattr(factor.workload, "table_cells", None)
             if sizes is not None and len(share) == len(sizes):
-                if factor.workload.shape[0] > LISTED:
-                    raise InvalidInputError(f"{factor.workload.shape[0]} queries of a factor are too many to write out")
+                if factor.workload.shape[0] > MAX_LISTED:
+                    raise InvalidInputError(
+                        f"{factor.workload.shape[0]} queries of a factor are too many for a list (limit {MAX_LISTED})"
+                    )
                 share = np.repeat(share / sizes, sizes.astype(np.int64))
             parts.append(share)
         return products.outer(parts)
@@ -262,13 +269,13 @@ class Product(Geometry[PerFactor, PerFactor, PerFactor, PerFactor]):
         return tuple(checked(factor, part) for factor, part in zip(self.factors, values, strict=True))
 
 
-def _multiplied(workload: Workload, values: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
-    """Return the workload as a product with one number, or numbers by factor; None where it is no product.
+def _as_product(workload: Workload, values: Any, name: str, named: bool) -> tuple[ProductWorkload, object] | None:
+    """Return the workload as a product with one number, or numbers by factor; None if it is no product.
 
-    Numbers of all queries one by one are factored, and a single table is taken as a product, where that is asked for
-    by name, or pays.
+    Numbers of single queries are factored, and a single table becomes a product, if the geometry is requested by name
+    or has more than `MIN_PRODUCT_CELLS` cells.
     """
-    large = named or workload.shape[1] > PRODUCT_FROM
+    large = named or workload.shape[1] > MIN_PRODUCT_CELLS
     if not isinstance(workload, ProductWorkload):
         product = products.as_product(workload) if large else None
         if product is None or isinstance(values, ByFactor):
@@ -302,24 +309,24 @@ def _factor_offer(request: Request, factor: Workload, values: object) -> Offer:
 
 
 def _each_once(values: object, items: Iterable[PerFactor], compute: Callable[..., T]) -> list[T]:
-    """Return each factor's result, computed once for equal ones; an error about several numbers names the factor."""
-    known: dict[tuple[object, ...], T] = {}
+    """Return each factor's result, computed once for equal factors; an error about numbers by factor has its index."""
+    results: dict[tuple[object, ...], T] = {}
     keys = []
     for index, item in enumerate(items):
         key = tuple(part if isinstance(part, int | float | np.number) else id(part) for part in item)
         keys.append(key)
-        if key not in known:
+        if key not in results:
             try:
-                known[key] = compute(*item)
+                results[key] = compute(*item)
             except DualmechError as error:
                 if isinstance(values, ByFactor):
                     raise type(error)(f"factors[{index}]: {error}") from None
                 raise
-    return [known[key] for key in keys]
+    return [results[key] for key in keys]
 
 
-def _product_judged(judged: Iterable[Judged]) -> Judged:
-    values, roundings = zip(*judged, strict=True)
+def _product_judged(pairs: Iterable[Judged]) -> Judged:
+    values, roundings = zip(*pairs, strict=True)
     return products.product([max(value, 0.0) for value in values]), _product_rounding(roundings)
 
 
@@ -329,11 +336,11 @@ def _product_rounding(roundings: Iterable[float]) -> float:
 
 
 def _representable_product(words: str, numbers: Sequence[float]) -> float:
-    """Return a product of positive numbers; refuse one that a double cannot hold, with its order of magnitude."""
+    """Return a product of positive numbers; refuse over- and underflow, with the order of magnitude."""
     value = products.product(numbers)
-    if all(0 < number < math.inf for number in numbers) and not LEAST <= value < math.inf:
+    if all(0 < number < math.inf for number in numbers) and not MIN_NORMAL <= value < math.inf:
         exponent = math.fsum(math.log10(number) for number in numbers)
         raise InvalidInputError(
-            f"{words} must be a number that a double can hold, got about 1e{exponent:+.0f}; scale those of the factors"
+            f"{words} must be a normal double, got about 1e{exponent:+.0f}; scale those of the factors"
         )
     return value

@@ -27,7 +27,7 @@ def small_limits() -> Iterator[None]:
     """At most 100 steps and 1,000 weights have a matrix, and weights and strategies are drawn out from fewer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dualmech.geometry.epochs.LARGEST_DENSE", 100)
-        patch.setattr("dualmech.geometry.epochs.MOST_UNKNOWNS", 1000)
+        patch.setattr("dualmech.geometry.epochs.MAX_UNKNOWNS", 1000)
         patch.setattr("dualmech.fast.reductions.epoch_stream.COARSE", 40)
         patch.setattr("dualmech.fast.engine.scaled.AT_ONCE", 100)
         patch.setattr("dualmech.fast.engine.scaled.FEWEST", 8)
