@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 
 from dualmech.fast.local import barrier, points
-from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
+from dualmech.fast.local.barrier import OTHER_MULTIPLIERS, SQUARE_MULTIPLIERS, multiplier_derivatives
 from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
@@ -267,7 +267,7 @@ def _start(program: BoundProgram, deadline: Deadline = NO_DEADLINE) -> Array:
         if value >= np.log(CLOSE * program.trace_bound):
             return known
     size = len(program.share)
-    blank = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, SEED)])
+    blank = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, OTHER_MULTIPLIERS)])
 
     def reached(spread: float) -> float:
         if deadline.passed:
@@ -277,7 +277,7 @@ def _start(program: BoundProgram, deadline: Deadline = NO_DEADLINE) -> Array:
         except np.linalg.LinAlgError:
             return -np.inf
 
-    spread = max(SPREADS * size**2, key=reached)
+    spread = max(SQUARE_MULTIPLIERS * size**2, key=reached)
     spread = max(spread * CLOSER, key=reached)
     if reached(spread) <= value:
         return known

@@ -91,7 +91,7 @@ class ProjectedGradient(Method):
             seconds = time.perf_counter() - began
             strategies = (strategy,) if first is None else (strategy, first)
             feasible = [problem.feasible(LocalPoint(strategy, problem.prior)) for strategy in strategies]
-            point = points.lightest(problem, feasible, tol=0.0)
+            point = points.smallest_good(problem, feasible, tol=0.0)
             remarks = (loop.stopped_message(len(log.history), seconds) if log.cut else "", PROVES_NOTHING)
             return judged_solution(
                 problem,

@@ -209,7 +209,7 @@ def _candidates(
 ) -> list[LocalPoint]:
     """Return the strategies of a search's best patterns; after few steps, of those that it began with, too."""
     candidates = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
-    if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
+    if outcome.best_primal is not drawn and outcome.iterations <= search.MAX_STEPS:
         # So few steps may leave the patterns with worse weights than they began with.
         candidates += points.strategies(problem, frame, drawn.point, drawn.view)
     return candidates
@@ -217,7 +217,7 @@ def _candidates(
 
 def _all_priced(problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns]) -> Solution:
     """Generate columns from the patterns at which a search ended, of which it may have missed some."""
-    begin = columns.priced(frame, outcome.best_primal, limits.deadline)
+    begin = columns.price_all(frame, outcome.best_primal, limits.deadline)
     further = limits if limits.steps_given else replace(limits, max_iterations=begin.steps + limits.max_iterations)
     return _by_columns(problem, frame, further, begin, outcome.history, "fast:restart")
 
@@ -261,7 +261,7 @@ def _resumed(
     rng: np.random.Generator,
 ) -> loop.Outcome[Columns]:
     """Search on in the time that the bound left, where the search was cut and its weights are exact."""
-    cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.FEW
+    cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.MAX_EXACT
     steps, until = limits.max_iterations - outcome.iterations, limits.deadline.after(RESUMED)
     if not cut or limits.deadline.left is None or steps <= 0 or until.passed:
         return outcome

@@ -155,9 +155,9 @@ class TestMaster:
             one, other = (getattr(change, name) for change in changes)
             assert np.abs(one - other).max() <= 1e-8 * np.abs(one).max(), name
 
-    @pytest.mark.parametrize("double", [columns.DOUBLE, 0])
+    @pytest.mark.parametrize("double", [columns.MAX_DOUBLE_PRECISION_USER_TYPES, 0])
     def test_all_patterns_are_priced(self, double: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(columns, "DOUBLE", double)
+        monkeypatch.setattr(columns, "MAX_DOUBLE_PRECISION_USER_TYPES", double)
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
         point = points.start(frame, columns.intervals(6))
