@@ -128,7 +128,11 @@ class MasterEquations:
         other_residual = self.basis @ (1 - point.weights @ view.rows)
         if self.adversary:
             other_residual = np.concatenate(
-                [other_residual, -self.symmetric_rows @ (self.variance_residual + spare_products), [point.share.sum() - size]]
+                [
+                    other_residual,
+                    -self.symmetric_rows @ (self.variance_residual + spare_products),
+                    [point.share.sum() - size],
+                ]
             )
         weights, other_changes = self._solve(weight_residual, other_residual, passes)
         slacks = products / point.weights - point.slacks * (1 + weights)

@@ -45,7 +45,7 @@ class Frame:
     symmetric_rows: Array  # (width, n) orthonormal rows that span the vectors invariant under reversal, or all vectors
     parts: tuple[slice, ...]
     roots: tuple[Array, ...]  # (r, width) R in the coordinates of each part, in units that bring the optimum near n
-    turn: Array  # (Σr, k) rotates the rows of these roots back to those of R
+    turn: Array  # (Σr, k) rotates the rows of these roots back to the rows of R
     mean: Array  # (k,) the mean of R over the user types if it has a separate row in these roots, else 0
     lengths: Array  # (n,) ``‖W_u‖²`` in the same units
     share: Array  # (n,) n times the prior; in the worst case, the initial one

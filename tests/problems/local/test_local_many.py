@@ -100,7 +100,7 @@ def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, 
 
 
 def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound, "ROUNDS", 2)  # of the bound nothing is asked
+    monkeypatch.setattr(bound, "MAX_ROUNDS", 2)  # of the bound nothing is asked
     matrix = np.zeros((3, 40))
     matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
     problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
@@ -115,7 +115,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above() -> None:
     problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
     program = bound.BoundProgram.of(problem.root, np.ones(size), epsilon)
     value = program.evaluate(bound._start(program))[0]
-    assert np.log(bound.CLOSE * program.trace_bound) <= value <= np.log(program.trace_bound)
+    assert np.log(bound.MIN_START_RATIO * program.trace_bound) <= value <= np.log(program.trace_bound)
     # All rounds: how far a single one comes depends on the processor.
     matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(size), epsilon)
     judged = problem.certify(
