@@ -264,7 +264,7 @@ class _Climb:
 
 
 def _start(program: BoundProgram, deadline: Deadline = NO_DEADLINE) -> Array:
-    """Return nearly the costs and multipliers of the closed-form bound, or better ones with equal square multipliers."""
+    """Return nearly the costs and multipliers of the closed-form bound, or better ones with equal multipliers."""
     closed_form, closed_form_value = _closed_form(program), -np.inf
     with contextlib.suppress(np.linalg.LinAlgError):
         closed_form_value = program.evaluate(closed_form)[0]

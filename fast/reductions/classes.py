@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.fast.engine.classes import Aims, Family, OfRows, OfSums, descents
+from dualmech.fast.engine.classes import ObjectiveOfPower, Family, RowsObjective, SumsObjective, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst
@@ -29,13 +29,13 @@ def best_mechanism(
     return min(candidates, key=lambda candidate: candidate[0])
 
 
-def _aims(problem: Any, family: Family) -> Aims:
+def _aims(problem: Any, family: Family) -> ObjectiveOfPower:
     workload = problem.geometry.workload
     squares = problem.row_weights / problem.row_weights.max()
     if isinstance(workload, StreamWorkload) and family.by_series:
-        return partial(OfSums, squares, workload.decay)
+        return partial(SumsObjective, squares, workload.decay)
     rows = workload.dense() * np.sqrt(squares)[:, None]
-    return partial(OfRows, rows / np.abs(rows).max())
+    return partial(RowsObjective, rows / np.abs(rows).max())
 
 
 def _scaled(problem: Any, mechanism: CausalMechanism, rule: Participation | None) -> Scaled:

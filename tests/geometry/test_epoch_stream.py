@@ -29,8 +29,8 @@ def small_limits() -> Iterator[None]:
         patch.setattr("dualmech.geometry.epochs.LARGEST_DENSE", 100)
         patch.setattr("dualmech.geometry.epochs.MOST_UNKNOWNS", 1000)
         patch.setattr("dualmech.fast.reductions.epoch_stream.COARSE", 40)
-        patch.setattr("dualmech.fast.engine.scaled.AT_ONCE", 100)
-        patch.setattr("dualmech.fast.engine.scaled.FEWEST", 8)
+        patch.setattr("dualmech.fast.engine.scaled.MAX_DIRECT_STEPS", 100)
+        patch.setattr("dualmech.fast.engine.scaled.MIN_COARSE_COUNT", 8)
         yield
 
 
