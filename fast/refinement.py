@@ -94,7 +94,7 @@ def solve_stage(stage: RefinementStage, limits: loop.Limits = LIMITS) -> tuple[A
     spectrum, weights = outcome.best_primal.point, outcome.best_dual.point.weights
     count = len(stage.neighbours)
     dual = stage.spread(weights[:count] / weights[:count].sum(), weights[count:] / weights[count:].sum())
-    return spectrum.covariance() / spectrum.gains[count:].max(), dual, outcome.iterations
+    return spectrum.covariance() / spectrum.constraint_values[count:].max(), dual, outcome.iterations
 
 
 def _run(program: DenseDual, limits: loop.Limits, careful: bool) -> loop.Outcome[Ascent[newton.NewtonState]]:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop
 from dualmech.fast.engine.dual_function import DenseDual
-from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
+from dualmech.fast.engine.orbits import OrbitProgram, Part, RankOneProgram
 from dualmech.fast.engine.precision import remaining_limits
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
@@ -144,7 +144,7 @@ class BlockReduction(ascent.Reduced):
         parts = tuple(_part(block, moves, seen, scale, numbers, fixed) for block, moves, seen in wide)
         squares = sp.csr_array(squares.multiply((scale**2)[:, None]))
         squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
-        diagonal = DiagonalProgram(squares, reach[cells], fixed) if squares.shape[1] else None
+        diagonal = RankOneProgram(squares, reach[cells], fixed) if squares.shape[1] else None
         program = OrbitProgram(parts, diagonal, len(cells), 0 if fixed else len(queries), fixed)
         shape = len(touched), len(blocks.tables)
         return cls(program, cells, queries, shape, thin, live, moved, rank_one)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.fast.engine.classes import ObjectiveOfPower, Family, RowsObjective, SumsObjective, descents
+from dualmech.fast.engine.classes import Family, ObjectiveOfPower, RowsObjective, SumsObjective, descents
 from dualmech.mechanisms.stream import CausalMechanism
 from dualmech.neighbours import Participation
 from dualmech.problems.fitness import PrivacyFirst

@@ -180,7 +180,7 @@ class StreamSpectrum:
     program: StreamProgram
     weights: Array
     dual_value: float
-    gains: Array
+    constraint_values: Array
     decompositions: int = 1
     barrier: float = 0.0
     offsets: None = None
@@ -213,11 +213,14 @@ class StreamSpectrum:
     @property
     def objective(self) -> float:
         """The objective of the noise that the weights determine: both sides over their limits, multiplied."""
-        dearest, worst = self.gains[: self.neighbours].max(), self.gains[self.neighbours :].max(initial=0.0)
-        return float(dearest * (worst if len(self.gains) > self.neighbours else self.dual_value))
+        dearest, worst = (
+            self.constraint_values[: self.neighbours].max(),
+            self.constraint_values[self.neighbours :].max(initial=0.0),
+        )
+        return float(dearest * (worst if len(self.constraint_values) > self.neighbours else self.dual_value))
 
     def gradient(self) -> Array:
-        return self.gains
+        return self.constraint_values
 
     def gradient_slope(self) -> Array:
         return np.zeros(len(self.weights))
@@ -227,7 +230,7 @@ class StreamSpectrum:
         return replace(self, smoothing=smoothing, made=[])
 
     def curvature_diagonal(self) -> Array:
-        return DIAGONAL * self.weights * self.gains
+        return DIAGONAL * self.weights * self.constraint_values
 
     def curvature_product(self, change: Array) -> Array:
         """Return minus the Hessian of 2F in relative weights times a vector."""
@@ -375,7 +378,7 @@ def approach(program: StreamProgram, limits: loop.Limits) -> newton.NewtonState 
     slacks = state.slacks.reshape(parts, count)[:, groups.of_step].ravel()
     centre = float((slacks * point.weights).mean())
     slacks = np.maximum(slacks, centre / point.weights)
-    return newton.NewtonState(point, newton.sum_indicators(point), slacks, state.multipliers, near=True)
+    return newton.NewtonState(point, newton.sum_indicators(point), slacks, state.multipliers, warm_started=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

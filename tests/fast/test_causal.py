@@ -13,7 +13,14 @@ from participations import steps_apart
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, RowsObjective, SumsObjective, soft_maximum_cost
+from dualmech.fast.engine.classes import (
+    Bands,
+    BufferedSums,
+    Coefficients,
+    RowsObjective,
+    SumsObjective,
+    soft_maximum_cost,
+)
 from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.geometry.scaled import Exponentials
 

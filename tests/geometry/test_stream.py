@@ -131,9 +131,9 @@ class TestCurvature:
         here = self.spectrum(decay, fixed)
         change, step = np.random.default_rng(6).normal(size=len(here.weights)), 1e-4
         ahead, behind = (here.program.at(here.weights * np.exp(sign * step * change)) for sign in (1, -1))
-        slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
+        slope = (ahead.weights * ahead.constraint_values - behind.weights * behind.constraint_values) / (2 * step)
         fine = here.smoothed(1e-15 * here.dual_value)
-        expected = here.weights * here.gains * change - slope
+        expected = here.weights * here.constraint_values * change - slope
         np.testing.assert_allclose(fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max())
 
     def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
