@@ -29,7 +29,7 @@ from dualmech.validate import Array
 #
 # In relative changes of the weights the Hessian is ``2 (O O') ∘ (Y Y')``. The columns of O are an orthonormal basis of
 # the range of ``diag(w/a)^(1/2) P``; the squared norms of the rows of Y are ``w_S ‖Z'p_S‖² / a_S``. Because no inverse
-# of G is formed, weights may vanish until G is singular, as it is at the optimum of some workloads.
+# of G is formed, weights may vanish until G is singular, which happens at the optimum of some workloads.
 
 
 STEP_TO_BOUNDARY = 0.995  # maximum fraction of the distance to the boundary in one step

@@ -181,7 +181,7 @@ class TestCopies:
 
 def test_a_sparse_workload_on_the_cells_stays_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        reductions, "_on_own_rows", lambda geometry: pytest.fail("its cells are the best basis there is")
+        reductions, "_on_workload_rows", lambda geometry: pytest.fail("its cells are the best basis there is")
     )
     rows = sp.csr_array(np.vstack([np.eye(60), draws(1).random((240, 60)) < 0.03]))
     problem = dm.FitnessForUse(dm.Workload(rows))

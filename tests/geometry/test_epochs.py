@@ -329,7 +329,9 @@ class TestOptima:
                     state(problem)
         many = dm.Workload(np.tril(np.ones((400, 400))))
         problem = dm.TotalVariance(many, neighbours="participation:200:2")
-        with pytest.raises(dm.errors.InvalidInputError, match=r"limit 16384\): in 200 epochs at most 0 steps"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match=r"limit 16384\): with 200 epochs and 0 query weights, at most 0 steps"
+        ):
             fast.solve(problem)
 
     def test_an_interval_of_signs_is_explained(self) -> None:

@@ -293,7 +293,7 @@ class TestLaws:
         """Under a linear map of three dimensions, four steps tell where it stands still."""
         rng = np.random.default_rng(seed)
         linear, fixed = 0.9 * turned(rng.uniform(-1, 1, 3), rng), rng.standard_normal(3)
-        last, begin = common.Moves(), np.zeros((1, 1, 3))
+        last, begin = common.StepHistory(), np.zeros((1, 1, 3))
         for _ in range(max(count, 4)):
             last = last.with_step(begin, (begin - fixed) @ linear + fixed)
             begin = last.extrapolated()
