@@ -108,7 +108,7 @@ class Auto(ByFamily):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint(ByFamily):
-    """The accelerated multiplicative fixed point of the dual; for the trace of `CommonMechanism`, a polar fixed point."""
+    """The accelerated multiplicative fixed point of the dual; a polar one for the trace of `CommonMechanism`."""
 
     name = "fixed_point"
     problems = families_with("fixed_point")

@@ -226,8 +226,8 @@ class Reduction(ascent.Reduced):
         """
         if extra := geometry.redundant_rows:
             raise InvalidInputError(
-                f"basis has {extra} rows more than the rank of the workload, so no optimum exists: omit it for the same "
-                f"optimal cost"
+                f"basis has {extra} rows more than the rank of the workload, so no optimum exists: omit it for the "
+                "same optimal cost"
             )
         rows, moves, lift = _on_inner_basis(geometry)
         count = len(geometry.workload)

@@ -95,7 +95,7 @@ def _run(
 
 
 def _initial_root(problem: SoftmaxFitness, reduction: Reduction, start: Solution | None) -> Array:
-    """Return R for the minimiser of weighted sums of costs and variances, with uniform weights or weights from a start."""
+    """Return R for the minimiser of weighted sums of costs and variances, with uniform weights or a start's."""
     neighbours, queries = reduction.shape
     neighbour_weights, query_weights = np.full(neighbours, 1 / neighbours), np.full(queries, 1 / queries)
     if start is not None:

@@ -238,7 +238,7 @@ def test_other_classes_and_problems_are_refused_by_name() -> None:
         fast.strategy(dm.QueryWeighting(sums, np.eye(12)), "banded:2")  # type: ignore[arg-type]
     with pytest.raises(dm.errors.InvalidInputError, match="geometry 'dense', 'stream' or 'epochs'"):
         fast.strategy(dm.TotalVariance(dm.workloads.marginals([2, 2], ways=1), geometry="blocks"), "banded:2")
-    with pytest.raises(dm.errors.InvalidInputError, match="one record as neighbours"):
+    with pytest.raises(dm.errors.InvalidInputError, match="neighbours that differ by one record"):
         fast.strategy(dm.TotalVariance(sums, neighbours="replace"), "banded:2")
     with pytest.raises(dm.errors.InvalidInputError, match="at most 4096 steps"):
         fast.strategy(dm.TotalVariance(dm.workloads.prefix(5000)), "banded:2")

@@ -193,7 +193,7 @@ class TestLong:
         ):
             with pytest.raises(dm.errors.GeometryError, match="120 running sums with neighbours .* have no matrix"):
                 refused()
-        with pytest.raises(dm.errors.InvalidInputError, match="start is not for"):
+        with pytest.raises(dm.errors.InvalidInputError, match="start is not supported"):
             fast.solve(problem, start=answer)
         with pytest.raises(dm.errors.DualmechError, match="has no release"):
             dm.plan_release(answer)
