@@ -78,9 +78,8 @@ class PartEquations:
             - neighbour_part
         )
         weighted = self.kernel * change
-        sums = np.zeros(len(single)) + np.bincount(
-            neighbour_groups, _forms(self.neighbour_rows, self.smoothing * neighbour_part - weighted), len(single)
-        )
+        neighbour_forms = _forms(self.neighbour_rows, self.smoothing * neighbour_part - weighted)
+        sums = np.zeros(len(single)) + np.bincount(neighbour_groups, neighbour_forms, len(single))
         sums += np.bincount(query_groups, _forms(self.query_rows, weighted), len(single))
         return sums, self.release @ weighted @ self.release.T
 
@@ -123,11 +122,8 @@ class ReuseEquations:
         """Return the equations at a smoothed point; `scalings` are the diagonals of D."""
         roots, parts = products**0.25, []
         for part, spectrum, scaling in zip(program.parts, point.spectra, scalings, strict=True):
-            rows, neighbours, num_rows = (
-                spectrum.rows(np.arange(len(spectrum.weights))),
-                spectrum.neighbours,
-                len(part.groups),
-            )
+            rows, num_rows = spectrum.rows(np.arange(len(spectrum.weights))), len(part.groups)
+            neighbours = spectrum.neighbours
             rows[:num_rows] /= roots[part.groups][:, None]
             rows[num_rows:] /= np.sqrt(scaling)[:, None]
             mean, smoothing = spectrum.mean, point.smoothing
@@ -189,14 +185,11 @@ class ReuseEquations:
 
         def invert(residual: Array) -> Array:
             single, doubles = self.split(residual)
-            stiff_values = [
-                double[pairs] * unit for double, pairs, unit in zip(doubles, stiff_pairs, units, strict=True)
-            ]
-            block_solution = scipy.linalg.cho_solve(factor, np.concatenate([single, *stiff_values]), check_finite=False)
+            values = [double[pairs] * unit for double, pairs, unit in zip(doubles, stiff_pairs, units, strict=True)]
+            block_solution = scipy.linalg.cho_solve(factor, np.concatenate([single, *values]), check_finite=False)
             solutions = [block_solution[:count]]
-            for double, scale, (rows, columns), unit, start in zip(
-                doubles, diagonals, stiff_pairs, units, starts, strict=False
-            ):
+            parts = zip(doubles, diagonals, stiff_pairs, units, starts, strict=False)
+            for double, scale, (rows, columns), unit, start in parts:
                 result = double / scale
                 result[rows, columns] = result[columns, rows] = block_solution[start : start + len(unit)] / unit
                 solutions.append(result.ravel())
@@ -248,17 +241,11 @@ def _add_at(matrix: Array, indices: Index, block: Array) -> None:
 
 STEP_TO_BOUNDARY = 0.9  # maximum fraction of the distance to the boundary in one step
 
-FAST_FACTOR, MEDIUM_FACTOR, SLOW_FACTOR = 0.1, 0.3, 0.8
-"""Factors on τ after a step longer than `LONG_STEP`, longer than `MEDIUM_STEP`, or shorter."""
-
-LONG_STEP, MEDIUM_STEP = 0.9, 0.5
-
 FINAL_CENTRING = 0.2  # final gap on the central path, relative to the tolerance
 
+# Lower limit on τ, relative to the mean dual infeasibility. If the optimum does not determine the whole covariance,
+# weights would otherwise vanish faster than τ.
 MIN_CENTRING = 1.0
-"""Lower limit on τ, relative to the mean dual infeasibility.
-
-If the optimum does not determine the whole covariance, weights would otherwise vanish faster than τ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,21 +344,8 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
     products, num_products = state.weights * state.slacks, count + released
     mean = float(products.sum() + sum(scaling @ scaling for scaling in scalings)) / num_products
     current = point.smoothed(mean)
-    single, doubles = _residuals(current, state, factors)
-    dual_infeasibility = float(np.abs(single + products).sum())
-    dual_infeasibility += sum(
-        float(np.abs(np.diagonal(double) + scaling**2).sum()) for double, scaling in zip(doubles, scalings, strict=True)
-    )
-    tau_factor = (
-        FAST_FACTOR
-        if state.step_length > LONG_STEP
-        else MEDIUM_FACTOR
-        if state.step_length > MEDIUM_STEP
-        else SLOW_FACTOR
-    )
     target = max(
-        tau_factor * mean,
-        MIN_CENTRING * dual_infeasibility / num_products,
+        _next_tau(state, _residuals(current, state, factors), products, scalings, mean),
         FINAL_CENTRING * tol * point.dual_value / (num_products + len(point.values)),
     )
     equations = ReuseEquations.of(program, current, products, scalings)
@@ -379,16 +353,12 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
         program, state, equations, scalings, factors, _residuals(point.smoothed(target), state, factors), target
     )
     step_length, slack_step_length = _step_limit(*changes[0]), _step_limit(*changes[1])
-    growths, slack_growths = (
-        _growth_factors(step_length, changes[0][1]),
-        _growth_factors(slack_step_length, changes[1][1]),
-    )
+    growths = _growth_factors(step_length, changes[0][1])
+    slack_growths = _growth_factors(slack_step_length, changes[1][1])
     weights = state.weights * (1 + step_length * changes[0][0])
     factors = [factor @ growth for factor, growth in zip(factors, growths, strict=True)]
-    crosses = [
-        slack_growth.T @ (scaling[:, None] * growth)
-        for slack_growth, scaling, growth in zip(slack_growths, scalings, growths, strict=True)
-    ]
+    sides = zip(slack_growths, scalings, growths, strict=True)
+    crosses = [left.T @ (scaling[:, None] * right) for left, scaling, right in sides]
     return _evaluate(
         program,
         program.at(weights, factors),
@@ -401,6 +371,16 @@ def step(program: ReuseProgram, tol: float, state: ReuseState) -> ReuseState:
         state.steps,
         target,
     )
+
+
+def _next_tau(state: ReuseState, residuals: Changes, products: Array, scalings: list[Array], mean: float) -> float:
+    single, doubles = residuals
+    infeasibility = float(np.abs(single + products).sum())
+    for double, scaling in zip(doubles, scalings, strict=True):
+        infeasibility += float(np.abs(np.diagonal(double) + scaling**2).sum())
+    # τ decreases by more if the last step was long.
+    factor = 0.1 if state.step_length > 0.9 else 0.3 if state.step_length > 0.5 else 0.8
+    return max(factor * mean, MIN_CENTRING * infeasibility / (len(products) + sum(map(len, scalings))))
 
 
 Changes: TypeAlias = tuple[Array, list[Array]]
@@ -458,18 +438,9 @@ def _evaluate(
         point, objective = (smoothed, smoothed_objective) if smoothed_objective < objective else (point, objective)
     neighbours, _ = program.sides
     mass = weights[:neighbours].sum() * (weights[neighbours:].sum() + sum(np.sum(factor**2) for factor in factors))
-    return ReuseState(
-        point,
-        weights,
-        slacks,
-        factors,
-        crosses,
-        multipliers,
-        objective,
-        float(point.dual_value**2 / mass),
-        step_length,
-        steps + point.decompositions,
-    )
+    bound, num_steps = float(point.dual_value**2 / mass), steps + point.decompositions
+    sides = multipliers, objective, bound
+    return ReuseState(point, weights, slacks, factors, crosses, *sides, step_length, num_steps)
 
 
 def _objective(program: ReuseProgram, point: OrbitSpectrum) -> float:
