@@ -1,4 +1,4 @@
-"""Several epochs, in formulas: fitness for use, privacy first and total variance for persons with several parts."""
+"""Several epochs, in formulas: fitness for use, privacy first and total variance with several participations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERSONS = Line(r"G \succeq 0, \; G_{ss} = 1", r"$\Pi_{st}$ the share of persons 
 
 
 def stated(problem: AnyProblem) -> Formula:
-    """State a problem whose persons take part in every step of a phase."""
+    """State a problem with several participations per user."""
     return _variance(problem) if isinstance(problem, TotalVariance) else _fitness(problem)
 
 
@@ -32,12 +32,12 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     geometry = problem.geometry
     queries, steps = geometry.workload.shape
     rule = geometry.neighbours
-    who, apart = ("person", "at least ") if rule.at_least else ("phase", "")
+    owner, qualifier = ("person", "at least ") if rule.at_least else ("phase", "")
     return (
         Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
         Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
         Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
-        Symbol("S_p", f"selects the steps of {who} $p$, up to {rule.times}, {apart}{rule.separation} apart"),
+        Symbol("S_p", f"selects the steps of {owner} $p$, up to {rule.times}, {qualifier}{rule.separation} apart"),
     )
 
 
@@ -46,7 +46,7 @@ def _all(problem: AnyProblem) -> str:
 
 
 def _masses(problem: AnyProblem) -> tuple[str, Line]:
-    """Return what Λ is, and what its weights must meet."""
+    """Return the definition of Λ, and the constraint on its weights."""
     if problem.geometry.neighbours.at_least:
         return PAIRS_OF_SIGNS if _of_signs(problem) else PAIRS, PERSONS
     return MEANS if _of_signs(problem) else LAMBDA, MASSES
@@ -63,7 +63,7 @@ def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
-    """Return the constraints by which no phase costs more than a limit."""
+    """Return the constraints that limit the cost of every phase."""
     if _of_signs(problem):
         return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (
@@ -91,9 +91,9 @@ def _weights(problem: AnyProblem) -> Symbol:
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
-    apart = problem.geometry.neighbours.at_least
+    at_least = problem.geometry.neighbours.at_least
     return _notes_of_costs(problem) + (
-        ("Shares of persons and one $G$ for all need not reach the optimum.",) if apart else ()
+        ("Shares of persons and one $G$ for all need not reach the optimum.",) if at_least else ()
     )
 
 
@@ -113,7 +113,7 @@ def _notes_of_costs(problem: AnyProblem) -> tuple[str, ...]:
     )
 
 
-def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
+def _proof(cost: str, limit: str, remark: str) -> tuple[Line, ...]:
     square = r"\lVert \operatorname{diag}(\sqrt{\mu}) L \Sigma^{1/2} \rVert_F^2"
     return (
         Line(
@@ -121,7 +121,7 @@ def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
             r"\lVert \Sigma^{-1/2} B \Lambda^{1/2} \rVert_F^2",
             r"since Λ is a mean over $p$",
         ),
-        Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", spent),
+        Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", remark),
         HOLDER,
     )
 

@@ -1,4 +1,4 @@
-"""Query weighting, common mechanisms, stages of a refinement, and noise on the blocks of tables, in formulas."""
+"""Query weighting, common mechanisms, stages of a refinement, and noise on blocks of tables, in formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 
 def weighting(problem: QueryWeighting) -> Formula:
-    """State query weighting, for Gaussian or for Laplace noise."""
+    """State query weighting, for Gaussian or Laplace noise."""
     symbols = _design(problem)
     count, moves = symbols[-1].shape or (0, 0)
     pure = problem.privacy == "pure"
@@ -30,7 +30,7 @@ def weighting(problem: QueryWeighting) -> Formula:
         noise = r"Laplace noise on the rows of $\operatorname{diag}(u) Q$"
         bound = r"(\sum_i c_i^{1/3} g_i^{2/3})^3"
     objective = rf"\sum_i c_i / u_i{power}"
-    allowed = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
+    limit = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
     weights = (
         Symbol("y", "weights on pairs of neighbours, none negative", (moves,), part="neighbour_weights"),
         Symbol("g", "$g = N y$", (count,)),
@@ -43,7 +43,7 @@ def weighting(problem: QueryWeighting) -> Formula:
     return Formula(
         symbols,
         (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
-        Program("minimise", objective, "$u > 0$", (allowed,)),
+        Program("minimise", objective, "$u > 0$", (limit,)),
         weights,
         Program("maximise", bound, r"$y \ge 0$", (Line(r"\sum_j y_j \le 1"),)),
         proof,
@@ -88,13 +88,13 @@ def common(problem: CommonMechanism) -> Formula:
     covariance = Symbol(
         r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
     )
-    above = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
+    bound_line = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
     weights = Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights")
     objective, limit, dual, proof = _volume() if problem.criterion == "volume" else _trace()
     return Formula(
         symbols,
         (covariance,),
-        Program("minimise", objective, r"symmetric $\Sigma$", (above,)),
+        Program("minimise", objective, r"symmetric $\Sigma$", (bound_line,)),
         (weights,),
         Program("maximise", dual, r"$Y_i \succeq 0$", (Line(limit),)),
         proof,
@@ -104,19 +104,19 @@ def common(problem: CommonMechanism) -> Formula:
 
 def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
     """Return the objective, the limit on the weights, the dual and its proof."""
-    whole = r"\sum_i Y_i = I"
+    sum_line = r"\sum_i Y_i = I"
     proof = (
-        Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", rf"since ${whole}$"),
+        Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", rf"since ${sum_line}$"),
         Line(
             r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
             "the trace of a product of two positive semidefinite matrices",
         ),
     )
-    return r"\operatorname{tr} \Sigma", whole, r"\sum_i \operatorname{tr}(P_i Y_i)", proof
+    return r"\operatorname{tr} \Sigma", sum_line, r"\sum_i \operatorname{tr}(P_i Y_i)", proof
 
 
 def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
-    spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
+    trace_sum = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
     proof = (
         Line(
             r"\sum_i \operatorname{tr}(\Sigma^{-1} Y_i) \le \sum_i \operatorname{tr}(P_i^{-1} Y_i) = r",
@@ -127,18 +127,18 @@ def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
             "the inequality of means on the eigenvalues of the product",
         ),
     )
-    return r"(\det \Sigma)^{1/r}", spent, r"(\det \sum_i Y_i)^{1/r}", proof
+    return r"(\det \Sigma)^{1/r}", trace_sum, r"(\det \sum_i Y_i)^{1/r}", proof
 
 
 def stage(problem: RefinementStage) -> Formula:
     """State one stage of the refined privacy ordering."""
-    free, moves = problem.moves.shape
+    free_rank, moves = problem.moves.shape
     queries = len(problem.rows)
     norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) \nu \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
     paid = r"\lVert M^{-1/2} \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_F^2"
-    spent = r"\sum_j \mu_j (c_j - a_j) \le 1"
+    sum_line = r"\sum_j \mu_j (c_j - a_j) \le 1"
     sought = (
-        Symbol("M", "the covariance of the noise that is free", (free, free)),
+        Symbol("M", "the covariance of the noise that is free", (free_rank, free_rank)),
         Symbol(r"\alpha", "the worst cost of neighbours that are open"),
     )
     limits = (
@@ -157,19 +157,19 @@ def stage(problem: RefinementStage) -> Formula:
             "maximise",
             rf"\sum_i \lambda_i o_i + {norm}",
             r"$\lambda, \mu \ge 0$",
-            (Line(r"\sum_i \lambda_i = 1"), Line(spent)),
+            (Line(r"\sum_i \lambda_i = 1"), Line(sum_line)),
         ),
         (
             Line(rf"\alpha \ge \sum_i \lambda_i o_i + {paid}", r"since $\sum_i \lambda_i = 1$"),
-            Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${spent}$"),
+            Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${sum_line}$"),
             Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"),
         ),
     )
 
 
 def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
-    """Return the fixed part, and what neighbours and queries have to do with the free part."""
-    free, moves = problem.moves.shape
+    """Return the symbols of the fixed part, and of neighbours and queries on the free part."""
+    free_rank, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
         Symbol("S", "directions whose noise is fixed, unit noise in each", tuple(problem.fixed.shape)),
@@ -177,26 +177,26 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
         Symbol(
             r"\beta",
             r"how far neighbours move what is free, a column $\beta_i$ each",
-            (free, moves),
+            (free_rank, moves),
             lambda: problem.moves,
         ),
         Symbol("o_i", "what neighbours $i$ have paid already", (moves,), lambda: problem.costs),
-        Symbol(r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows),
+        Symbol(r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free_rank), lambda: problem.rows),
         Symbol("a_j", "the variance that query $j$ has already", (queries,), lambda: problem.variances),
         Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
     )
 
 
-# Tables on blocks, in formulas: what symmetry leaves of fitness for use, privacy first, total variance and reuse.
+# Tables on blocks, in formulas: fitness for use, privacy first, total variance and reuse, reduced by symmetry.
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Sums over the blocks: those of one coordinate, each a noise level, and those of several."""
+    """Sums over blocks of one coordinate (noise levels) and of several coordinates (matrices)."""
 
     levels: bool
     several: bool
-    reuse: bool  # whether something is released already
+    reuse: bool  # whether there is an earlier release
 
     @classmethod
     def of(cls, problem: AnyProblem) -> _Blocks:
@@ -204,7 +204,7 @@ class _Blocks:
         return cls(geometry.reach.shape[1] > 0, bool(geometry.matrix_blocks), isinstance(problem, ReuseFitness))
 
     def sum(self, of_levels: str, of_several: str) -> str:
-        return " + ".join(term for term, there in ((of_levels, self.levels), (of_several, self.several)) if there)
+        return " + ".join(term for term, present in ((of_levels, self.levels), (of_several, self.several)) if present)
 
     @property
     def cost(self) -> str:
@@ -217,18 +217,18 @@ class _Blocks:
     @property
     def over(self) -> str:
         return " and ".join(
-            limit for limit, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
+            limit for limit, present in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if present
         )
 
     @property
     def known(self) -> tuple[Line, ...]:
-        """The constraints that the release can be answered from what is known in the end."""
-        why = "the release can be answered from what is known"
-        levels, several = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
+        """The constraints that the release can be computed from all answers."""
+        remark = "the release can be answered from what is known"
+        level_line, matrix_line = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
         return tuple(
-            Line(line, f"for all {letter}: {why}", "released")
-            for line, letter, there in ((levels, "t", self.levels), (several, "b", self.several))
-            if there and self.reuse
+            Line(line, f"for all {letter}: {remark}", "released")
+            for line, letter, present in ((level_line, "t", self.levels), (matrix_line, "b", self.several))
+            if present and self.reuse
         )
 
     @property
@@ -237,14 +237,14 @@ class _Blocks:
         return r"\sum_j \mu_j c_j" + (f" + {released}" if self.reuse else "")
 
     def seen(self, letter: str) -> tuple[str, str]:
-        """Return the weight of each level, and of each other block the rows whose squares the weights add up."""
+        """Return the weight of each level, and the weighted rows of each other block."""
         left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b"
         if self.reuse:
             return rf"((N^{{\top}} {letter})_t + \omega_t f_t^2)", rf"[{left}; \Omega_b^{{1/2}} F_b]"
         return rf"(N^{{\top}} {letter})_t", left
 
     def norm(self, letter: str) -> str:
-        """Return the square of the trace norm, block by block, with weights of a letter on queries."""
+        """Return the square of the trace norm, block by block, with a letter for the weights on queries."""
         weight, left = self.seen(letter)
         right = r"\operatorname{diag}(\sqrt{C_b^{\top} \lambda})"
         levels = rf"\sum_t \sqrt{{{weight} (R^{{\top}} \lambda)_t}}"
@@ -252,42 +252,42 @@ class _Blocks:
         return f"({self.sum(levels, several)})^2"
 
     def proof(self, letter: str, sides: tuple[str, str]) -> tuple[Line, ...]:
-        """Return why weights bound noise that costs at most one thing and adds, or adds at most, another."""
+        """Return the proof that weights bound noise with limits on cost, and on variances or their sum."""
         paid = self.sum(
             r"\sum_t (R^{\top} \lambda)_t / \tau_t",
             r"\sum_b \lVert K_b^{-1/2} M_b \operatorname{diag}(\sqrt{C_b^{\top} \lambda}) \rVert_F^2",
         )
         weight, left = self.seen(letter)
-        met = self.sum(rf"\sum_t {weight} \tau_t", rf"\sum_b \lVert {left} K_b^{{1/2}} \rVert_F^2")
-        relation, why = ("=", "the objective") if letter == "w" else (r"\ge", rf"since ${self.bill} \le 1$")
+        accuracy_sum = self.sum(rf"\sum_t {weight} \tau_t", rf"\sum_b \lVert {left} K_b^{{1/2}} \rVert_F^2")
+        relation, remark = ("=", "the objective") if letter == "w" else (r"\ge", rf"since ${self.bill} \le 1$")
         lines = (
             Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
-            Line(rf"{sides[1]} {relation} {met}", why),
+            Line(rf"{sides[1]} {relation} {accuracy_sum}", remark),
             Line(r"(\sum_t a_t b_t)^2 \le \sum_t a_t^2 \sum_t b_t^2", "by Cauchy and Schwarz: the noise cancels"),
         )
-        inside = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
-        return (*lines, inside) if self.several else lines
+        block_line = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
+        return (*lines, block_line) if self.several else lines
 
 
 def on_blocks(problem: object) -> Formula:
-    """State a problem about tables on the blocks that symmetry leaves."""
+    """State a problem about tables on blocks."""
     blocks, weights = _Blocks.of(problem), _weights(problem)
     aim = Goal.of(problem)
-    paid = Line(rf"{blocks.cost} \le {aim.cost}", "for all kinds i of neighbours", "privacy")
-    met = Line(rf"{blocks.variance} \le {aim.factor}c_j", "for all kinds j of queries", "accuracy")
-    spent = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
-    norm, both = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
+    privacy = Line(rf"{blocks.cost} \le {aim.cost}", "for all kinds i of neighbours", "privacy")
+    accuracy = Line(rf"{blocks.variance} \le {aim.factor}c_j", "for all kinds j of queries", "accuracy")
+    sums = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
+    norm, domain = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
     if blocks.reuse:
-        both += blocks.sum(r", $\omega \ge 0$", r", $\Omega_b \succeq 0$").replace(" + ", "")
+        domain += blocks.sum(r", $\omega \ge 0$", r", $\Omega_b \succeq 0$").replace(" + ", "")
     if isinstance(problem, TotalVariance):
         total = rf"\sum_j w_j ({blocks.variance})"
         weights, letter, sides = weights[:1], "w", ("1", total)
-        program = Program("minimise", total, blocks.over, (replace(paid, formula=rf"{blocks.cost} \le 1"),))
-        dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", spent[:1])
+        program = Program("minimise", total, blocks.over, (replace(privacy, formula=rf"{blocks.cost} \le 1"),))
+        dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", sums[:1])
     else:
         letter, sides = r"\mu", (aim.cost, aim.limit)
-        program = Program("minimise", aim.sought.name, blocks.over, (paid, met, *blocks.known))
-        dual = Program("maximise", aim.bound(norm), both, spent)
+        program = Program("minimise", aim.sought.name, blocks.over, (privacy, accuracy, *blocks.known))
+        dual = Program("maximise", aim.bound(norm), domain, sums)
     proof = blocks.proof(letter, sides)
     return Formula(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
 
@@ -370,8 +370,8 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
         f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries: nothing is lost, since "
         "the mean of noise over all symmetries costs no more and is as accurate.",
     )
-    still = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
+    has_insensitive = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
         block.moved() is not None for block in blocks.matrix_blocks
     )
     exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
-    return (*lines, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
+    return (*lines, *(exact if has_insensitive else ()), *((norm,) if blocks.matrix_blocks else ()))

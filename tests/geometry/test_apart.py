@@ -251,7 +251,7 @@ class TestRule:
         with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
             dm.TotalVariance(dm.workloads.prefix(8), neighbours=rule, geometry="dense")
         for kind in (dm.TotalVariance, dm.FitnessForUse):
-            with pytest.raises(dm.errors.InvalidInputError, match="must be at most 200 persons"):
+            with pytest.raises(dm.errors.InvalidInputError, match="must have at most 200 sets"):
                 reference.solve(kind(dm.workloads.prefix(40), neighbours="participation:3:9:at-least"))
         problem = dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4:at-least")
         with pytest.raises(dm.errors.InvalidInputError, match="solve without it"):

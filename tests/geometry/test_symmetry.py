@@ -184,7 +184,7 @@ class TestSolving:
             fast.solve(problem, method="softmax_newton", orbits=[[1, 0]])
         problem = dm.FitnessForUse(dm.workloads.identity(2), 1.0)
         for call in (reference.formulate, reference.solve):
-            with pytest.raises(InvalidInputError, match="orbits are for formulation 'schur'"):
+            with pytest.raises(InvalidInputError, match="orbits are supported for formulation 'schur'"):
                 call(problem, formulation="matrix_frac", orbits=[[1, 0]])
 
     @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.PrivacyFirst])

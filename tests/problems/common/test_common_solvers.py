@@ -368,7 +368,7 @@ class TestStatements:
 
     def test_what_is_refused_of_formulations(self) -> None:
         problem = on_cells(*random_family(0, 3, 2))
-        with pytest.raises(dm.errors.InvalidInputError, match="sharpness belongs to formulation 'logdet'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="sharpness is an option of formulation 'logdet'"):
             reference.formulate(problem, sharpness=2.0)
         with pytest.raises(dm.errors.InvalidInputError, match="sharpness must be positive"):
             reference.formulate(problem, "logdet", sharpness=0.0)
