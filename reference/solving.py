@@ -120,7 +120,7 @@ def latex(problem: object, formulation: str | None = None) -> str:
     \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours $i$} \\
     & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries $j$}
     \end{align*}
-    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
+    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ the sum of squared entries.\par
     """
     return programs.latex(problem, formula_of(problem), _formulations(problem), formulation)
 

@@ -35,7 +35,9 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     owner, qualifier = ("person", "at least ") if rule.at_least else ("phase", "")
     return (
         Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
-        Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
+        Symbol(
+            "B", "rows to which noise is added; they span the rows of W", geometry.basis.shape, lambda: geometry.basis
+        ),
         Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
         Symbol("S_p", f"selects the steps of {owner} $p$, up to {rule.times}, {qualifier}{rule.separation} apart"),
     )
@@ -109,7 +111,7 @@ def _notes_of_costs(problem: AnyProblem) -> tuple[str, ...]:
     return (
         NORM,
         r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
-        r"correlation matrix $R$, and equal to the largest where it is least.",
+        r"correlation matrix $R$, and its minimum equals the maximum.",
     )
 
 
@@ -156,7 +158,9 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
 
 def _variance(problem: TotalVariance) -> Formula:
     count = problem.geometry.workload.shape[0]
-    weights = Symbol("w", "what the variance of each query counts", (count,), lambda: np.asarray(problem.asked_weights))
+    weights = Symbol(
+        "w", "the weight of the variance of each query", (count,), lambda: np.asarray(problem.asked_weights)
+    )
     total = rf"\sum_j w_j {VARIANCE}"
     square = r"\lVert \operatorname{diag}(\sqrt{w}) L \Sigma^{1/2} \rVert_F^2"
     first, *_, last = _proof("1", "1", "")

@@ -133,7 +133,7 @@ def projection(problem: LocalProjection) -> Formula:
         "z", "the least probability of each output", shape[:1], (lambda: np.asarray(problem.floor)) if fixed else None
     )
     symbols = (
-        Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
+        Symbol("R", "the matrix to project", shape, lambda: problem.matrix),
         Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
     )
     strategy = Symbol("Q", "the strategy: how often type $u$ reports $o$", shape, part="itself")
@@ -196,7 +196,7 @@ def estimate(problem: NonnegativeEstimate) -> Formula:
         tuple(symbols),
         (Symbol("x", "the data", (cells,), part="itself"),),
         Program("minimise", r"\frac{1}{2} \lVert W x - a \rVert^2", "x", tuple(constraints)),
-        (Symbol(r"\nu", "a direction, best that of the residual $W x - a$", (queries,), part="residual"),),
+        (Symbol(r"\nu", "a direction, optimally the residual $W x - a$", (queries,), part="residual"),),
         Program("maximise", rf"\frac{{1}}{{2}} \max(0, {bound_terms})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule),
         (
             Line(r"\lVert W x - a \rVert \lVert \nu \rVert \ge \nu^{\top} W x - \nu^{\top} a", "by Cauchy and Schwarz"),

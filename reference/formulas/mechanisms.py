@@ -32,14 +32,14 @@ def weighting(problem: QueryWeighting) -> Formula:
     objective = rf"\sum_i c_i / u_i{power}"
     limit = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
     weights = (
-        Symbol("y", "weights on pairs of neighbours, none negative", (moves,), part="neighbour_weights"),
+        Symbol("y", "non-negative weights on pairs of neighbours", (moves,), part="neighbour_weights"),
         Symbol("g", "$g = N y$", (count,)),
     )
     proof = (
         Line(r"\sum_i g_i u_i = y^{\top} N^{\top} u \le 1", r"since $\sum_j y_j \le 1$"),
         Line(rf"{bound} \le {objective} \cdot (\sum_i g_i u_i){power}", by),
     )
-    remark = "The design queries depend on each other: least squares does better."
+    remark = "The design queries are linearly dependent: least squares gives smaller variances."
     return Formula(
         symbols,
         (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
@@ -64,7 +64,7 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
         Symbol("L", r"$W = L Q$, by least squares", (queries, count)),
         Symbol("c_i", "the squared length of column $i$ of $L$", (count,), lambda: problem.costs),
         Symbol("U", "the differences of neighbouring data sets, a column each: $U = I$ for single records"),
-        Symbol("N", f"what a unit of each weight costs neighbours, ${rows}$", shape, loads),
+        Symbol("N", f"sensitivity of neighbours per unit of each weight, ${rows}$", shape, loads),
     )
 
 
@@ -72,11 +72,11 @@ def common(problem: CommonMechanism) -> Formula:
     count, size, _ = problem.bounds.shape
     cells = problem.basis.shape[1]
     symbols = (
-        Symbol("B", "rows that span what all mechanisms answer", (size, cells), lambda: problem.basis),
+        Symbol("B", "a basis of the queries that all mechanisms answer", (size, cells), lambda: problem.basis),
         *(
             Symbol(
                 f"P_{{{i}}}",
-                f"the covariance with which mechanism {i} answers $B x$",
+                f"the covariance of the answers of mechanism {i} to $B x$",
                 (size, size),
                 partial(np.asarray, bound),
             )
@@ -86,7 +86,7 @@ def common(problem: CommonMechanism) -> Formula:
     if problem.criterion == "volume":
         symbols = (*symbols, Symbol("r", "the number of rows of $B$"))
     covariance = Symbol(
-        r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
+        r"\Sigma", "the covariance of the answers of the common mechanism to $B x$", (size, size), part="itself"
     )
     bound_line = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
     weights = Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights")
@@ -98,7 +98,9 @@ def common(problem: CommonMechanism) -> Formula:
         (weights,),
         Program("maximise", dual, r"$Y_i \succeq 0$", (Line(limit),)),
         proof,
-        ("Nothing is common to all: the mechanism releases nothing.",) if problem.trivial else (),
+        ("The mechanisms have no common information: the common mechanism releases no query.",)
+        if problem.trivial
+        else (),
     )
 
 
@@ -138,8 +140,8 @@ def stage(problem: RefinementStage) -> Formula:
     paid = r"\lVert M^{-1/2} \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_F^2"
     sum_line = r"\sum_j \mu_j (c_j - a_j) \le 1"
     sought = (
-        Symbol("M", "the covariance of the noise that is free", (free_rank, free_rank)),
-        Symbol(r"\alpha", "the worst cost of neighbours that are open"),
+        Symbol("M", "the covariance of the free noise", (free_rank, free_rank)),
+        Symbol(r"\alpha", "the maximum cost of open neighbours"),
     )
     limits = (
         Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours $i$", "privacy"),
@@ -162,7 +164,7 @@ def stage(problem: RefinementStage) -> Formula:
         (
             Line(rf"\alpha \ge \sum_i \lambda_i o_i + {paid}", r"since $\sum_i \lambda_i = 1$"),
             Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${sum_line}$"),
-            Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"),
+            Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "since M cancels in the product"),
         ),
     )
 
@@ -172,17 +174,19 @@ def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
     free_rank, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
-        Symbol("S", "directions whose noise is fixed, unit noise in each", tuple(problem.fixed.shape)),
-        Symbol("O", f"directions whose noise is still free: {face}", tuple(problem.open.shape)),
+        Symbol("S", "directions with fixed unit noise", tuple(problem.fixed.shape)),
+        Symbol("O", f"directions with free noise: {face}", tuple(problem.open.shape)),
         Symbol(
             r"\beta",
-            r"how far neighbours move what is free, a column $\beta_i$ each",
+            r"differences of neighbours in the free directions, with columns $\beta_i$",
             (free_rank, moves),
             lambda: problem.moves,
         ),
-        Symbol("o_i", "what neighbours $i$ have paid already", (moves,), lambda: problem.costs),
-        Symbol(r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free_rank), lambda: problem.rows),
-        Symbol("a_j", "the variance that query $j$ has already", (queries,), lambda: problem.variances),
+        Symbol("o_i", "the cost of the fixed noise for neighbours $i$", (moves,), lambda: problem.costs),
+        Symbol(
+            r"\nu", r"the queries on the free directions, with rows $\nu_j$", (queries, free_rank), lambda: problem.rows
+        ),
+        Symbol("a_j", "the variance of the fixed noise for query $j$", (queries,), lambda: problem.variances),
         Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
     )
 
@@ -223,7 +227,7 @@ class _Blocks:
     @property
     def known(self) -> tuple[Line, ...]:
         """The constraints that the release can be computed from all answers."""
-        remark = "the release can be answered from what is known"
+        remark = "the release can be computed from all answers"
         level_line, matrix_line = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
         return tuple(
             Line(line, f"for all {letter}: {remark}", "released")
@@ -297,26 +301,26 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
     kinds, levels, queries = blocks.reach.shape[0], blocks.reach.shape[1], len(blocks.tables)
     symbols = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
     if levels:
-        paid, added = "what each kind of neighbours pays for each level", "of each kind of queries"
+        paid, added = "the cost of each kind of neighbours per level", "of each kind of queries"
         symbols += [
             Symbol("R", f"{paid} of noise", (kinds, levels), blocks.reach.toarray),
             Symbol(
                 "N",
-                f"what each level adds to the variance {added}",
+                f"the contribution of each level to the variance {added}",
                 (queries, levels),
                 blocks.scalar_blocks.toarray,
             ),
         ]
     if blocks.matrix_blocks:
         symbols += [
-            Symbol("M_b", "how neighbours move block b, a column each"),
+            Symbol("M_b", "the differences of neighbours on block b, a column each"),
             Symbol("V_b", "the queries on block b, a row each"),
             Symbol(
-                "C_b, Q_b", "zeros and ones that take its columns to kinds of neighbours, its rows to kinds of queries"
+                "C_b, Q_b", "0-1 matrices that map its columns to kinds of neighbours, and its rows to kinds of queries"
             ),
         ]
     if isinstance(problem, TotalVariance):
-        meaning = "what the variances of each kind of queries count"
+        meaning = "weights of the variances of each kind of queries"
         return *symbols, Symbol("w", meaning, (queries,), lambda: problem.row_weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
     if _Blocks.of(problem).reuse:
@@ -324,13 +328,13 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             symbols.append(
                 Symbol(
                     "f",
-                    "what is released on each level, with unit noise",
+                    "the release on each level, with unit noise",
                     (levels,),
                     lambda: problem.known.coordinates.levels,
                 )
             )
         if blocks.matrix_blocks:
-            symbols.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
+            symbols.append(Symbol("F_b", "the release on block b, rows with unit noise"))
     return *symbols, targets, *Goal.of(problem).given
 
 
@@ -346,16 +350,16 @@ def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks, sums = problem.geometry, _Blocks.of(problem)
-    levels = (Symbol(r"\omega", "weights on what is released on each level, none negative"),)
-    several = (Symbol(r"\Omega_b", "weights on what is released on block b, a matrix"),)
+    levels = (Symbol(r"\omega", "non-negative weights on the release on each level"),)
+    several = (Symbol(r"\Omega_b", "a matrix of weights on the release on block b"),)
     return (
         Symbol(
             r"\lambda",
-            "weights on kinds of neighbours, none negative",
+            "non-negative weights on kinds of neighbours",
             (blocks.reach.shape[0],),
             part="neighbour_weights",
         ),
-        Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
+        Symbol(r"\mu", "non-negative weights on kinds of queries", (len(blocks.tables),), part="query_weights"),
         *(levels if sums.reuse and sums.levels else ()),
         *(several if sums.reuse and sums.several else ()),
     )
@@ -366,12 +370,12 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     norm = r"$\lVert X \rVert_*$ is the sum of the singular values of $X$."
     lines = (
-        f"Symmetry leaves {count} blocks, of rank {blocks.rank} at most, and one weight for each of "
-        f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries: nothing is lost, since "
-        "the mean of noise over all symmetries costs no more and is as accurate.",
+        f"Symmetry reduces the problem to {count} blocks of rank at most {blocks.rank}, with one weight for each of "
+        f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries. This is exact, since "
+        "the mean of the noise over all symmetries costs no more and is as accurate.",
     )
     has_insensitive = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
         block.moved() is not None for block in blocks.matrix_blocks
     )
-    exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
+    exact = ("Insensitive directions are released exactly, at no cost, and have no noise in these sums.",)
     return (*lines, *(exact if has_insensitive else ()), *((norm,) if blocks.matrix_blocks else ()))

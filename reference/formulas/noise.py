@@ -30,7 +30,7 @@ HOLDER = Line(
 )
 NORM = (
     r"$\lVert X \rVert_*$ is the sum of the singular values of $X$, "
-    r"$\lVert X \rVert_F^2$ that of its squared entries."
+    r"$\lVert X \rVert_F^2$ the sum of squared entries."
 )
 
 
@@ -47,7 +47,7 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     if is_identity(geometry.basis):
         identity = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row $j$ of $W$")
         return W, identity, *_moves(problem, cells)
-    basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
+    basis = Symbol("B", "rows to which noise is added; they span the rows of W", (rank, cells), lambda: geometry.basis)
     factor = Symbol(
         "L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, rank), lambda: _coordinates(geometry)[:queries]
     )
@@ -99,7 +99,7 @@ def notes(problem: AnyProblem) -> tuple[str, ...]:
     elif geometry.name == "split":
         lines.append("Noise is split by attribute: the interval is honest, and not always tight.")
     elif geometry.name == "stream":
-        lines.append("The rows of W follow a rule: both sides are computed from it, and no matrix is made.")
+        lines.append("The rows of W follow a rule: both sides are computed from it, without a matrix.")
     return tuple(lines)
 
 
@@ -114,18 +114,18 @@ def unmoved_words(problem: AnyProblem) -> str:
 def targets(problem: AnyProblem) -> Symbol:
     values = problem.targets
     if isinstance(values, tuple):
-        return Symbol("c_j", "variance targets, products of those of the factors")
+        return Symbol("c_j", "variance targets, products of the targets of the factors")
     return Symbol("c", "the variance targets", (len(values),), lambda: np.asarray(values))
 
 
 def neighbour_weights(count: int | None) -> Symbol:
     shape = None if count is None else (count,)
-    return Symbol(r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights")
+    return Symbol(r"\lambda", "non-negative weights on pairs of neighbours", shape, part="neighbour_weights")
 
 
 def query_weights(count: int | None) -> Symbol:
     shape = None if count is None else (count,)
-    return Symbol(r"\mu", "weights on queries, none negative", shape, part="query_weights")
+    return Symbol(r"\mu", "non-negative weights on queries", shape, part="query_weights")
 
 
 def counts(problem: AnyProblem) -> tuple[int | None, int | None]:
@@ -204,7 +204,7 @@ def variance(problem: TotalVariance) -> Formula:
     count = problem.geometry.workload.shape[0] if dense else 0
     weights = Symbol(
         "w",
-        "what the variance of each query counts",
+        "the weight of the variance of each query",
         (count,) if dense else None,
         (lambda: np.asarray(problem.asked_weights)) if dense else None,
     )
@@ -234,7 +234,7 @@ def softmax(problem: SoftmaxFitness) -> Formula:
     moves, queries = counts(problem)
     numbers = (
         Symbol("t_1", "sharpness of the soft maximum of costs", (), lambda: np.array(problem.t1)),
-        Symbol("t_2", "sharpness of that of variances", (), lambda: np.array(problem.t2)),
+        Symbol("t_2", "sharpness of the soft maximum of variances", (), lambda: np.array(problem.t2)),
         Symbol(r"\omega", "weight of the total variance", (), lambda: np.array(problem.total_weight)),
     )
     norm = r"\operatorname{diag}(\sqrt{\mu / c + \omega}) W U \operatorname{diag}(\sqrt{\lambda})"
@@ -282,14 +282,14 @@ def reuse(problem: ReuseFitness) -> Formula:
     plain, count = fitness(problem.rows.together), len(problem.targets)
     geometry, (size, cells) = problem.geometry, problem.release.shape
     release = (
-        Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),
+        Symbol("F", "the release, rows with unit noise", (size, cells), lambda: problem.release),
         Symbol("K", "$F = K B$", (size, geometry.rank), lambda: geometry.representation[count:]),
     )
-    W = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
+    W = Symbol("W", "the requested queries, a row each", problem.workload.shape, problem.workload.dense)
     symbols = (W, *matrices(problem)[1:], targets(problem), *release)
     rows = r"[\operatorname{diag}(\sqrt{\mu}) W; \Omega^{1/2} F]"
     norm = rf"\lVert {rows} U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_*^2"
-    release_line = Line(r"K \Sigma K^{\top} \preceq I", "the release can be answered from what is known", "released")
+    release_line = Line(r"K \Sigma K^{\top} \preceq I", "the release can be computed from all answers", "released")
     program = Program("minimise", r"\alpha", definite(problem), (*plain.program.constraints, release_line))
     dual = Program(
         "maximise",

@@ -34,8 +34,10 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
     """
     if formulations is None:  # a product, or split noise
         if formulation is not None:
-            shown = validate.shown(formulation)
-            raise InvalidInputError(f"formulation must be omitted for a problem without a single program, got {shown}")
+            shown_text = validate.shown(formulation)
+            raise InvalidInputError(
+                f"formulation must be omitted for a problem without a single program, got {shown_text}"
+            )
         return formula
     name = formulations.formulation_name(problem, formulation)
     form = formulations.forms.get(name) or FORMS.get((_kind(problem), name))
@@ -63,13 +65,13 @@ COMPLEMENT = Line(_schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\to
 def _corner(problem: AnyProblem) -> Symbol:
     moves = getattr(problem, "moves", getattr(getattr(problem, "geometry", None), "moves", None))
     size = problem.workload.shape[1] if moves is None else moves.shape[1]
-    return Symbol("Z", "costs stand on its diagonal", (size, size))
+    return Symbol("Z", "its diagonal contains the costs", (size, size))
 
 
 def _limits(formula: Formula) -> tuple[Line, ...]:
     """Return the constraints of a formula with costs on the diagonal of Z."""
-    first, *others = formula.program.constraints
-    return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *others
+    first, *more = formula.program.constraints
+    return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *more
 
 
 def schur(problem: object, formula: Formula) -> Form:
@@ -176,7 +178,7 @@ def softmax_frac(problem: object, formula: Formula) -> Form:
 
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
     def form(problem: object, formula: Formula) -> Form:
-        extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
+        extra = (Symbol("v", "the factor of each cost in the objective"),) if more else ()
         program = replace(formula.program, objective=objective, constraints=(*more, *formula.program.constraints))
         return extra, program
 
@@ -220,7 +222,7 @@ def strategy_sdp(problem: object, formula: Formula) -> Form:
 def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
     def form(problem: object, formula: Formula) -> Form:
         more = (
-            Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
+            Symbol("U_S", "$w_S V_S$, the contribution of report S to the answers times its weight"),
             Symbol("m_S", "a limit on the second moment of report S"),
         )
         lines = (
@@ -247,10 +249,10 @@ def strategy_dual(problem: AnyProblem, formula: Formula) -> Form:
 
 def stage(problem: object, formula: Formula) -> Form:
     """State one stage of a refinement with one linear matrix inequality."""
-    first, *others = formula.program.constraints
+    first, *more = formula.program.constraints
     inequality = Line(_schur("M", r"\beta", "Z"), r"so that $Z \succeq \beta^{\top} M^{-1} \beta$", "schur")
     paid = replace(first, formula=r"o_i + Z_{ii} \le \alpha")
-    return (_corner(problem),), replace(formula.program, constraints=(inequality, paid, *others))
+    return (_corner(problem),), replace(formula.program, constraints=(inequality, paid, *more))
 
 
 def estimate(problem: AnyProblem, formula: Formula) -> Form:
@@ -270,7 +272,7 @@ def blocks_schur(problem: AnyProblem, formula: Formula) -> Form:
         replace(line, formula=line.formula.replace(r"M_b^{\top} K_b^{-1} M_b", "Z_b"))
         for line in formula.program.constraints
     )
-    more = (Symbol("Z_b", "costs on block b stand on its diagonal"),)
+    more = (Symbol("Z_b", "its diagonal contains the costs on block b"),)
     return more, replace(formula.program, constraints=(inequality, *lines))
 
 
@@ -279,7 +281,7 @@ def blocks_dual(problem: AnyProblem, formula: Formula) -> Form:
     bound = Program(
         "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
     )
-    meaning = "shares of the bill of kinds of queries; N over targets, times what each level costs"
+    meaning = "normalised shadow prices of kinds of queries; N over targets, times the cost of each level"
     return (Symbol("m", meaning, (len(problem.geometry.tables),)),), bound
 
 

@@ -411,10 +411,10 @@ def inline_numbers(numbers: Array) -> str | None:
     """Return a number or a vector as words, or None for a matrix."""
     if numbers.ndim == 0:
         return f"${number(float(numbers))}$"
-    return joined_numbers(map(number, numbers.tolist())) if numbers.ndim == 1 else None
+    return in_line(map(number, numbers.tolist())) if numbers.ndim == 1 else None
 
 
-def joined_numbers(texts: Iterable[str]) -> str:
+def in_line(texts: Iterable[str]) -> str:
     """Return numbers in brackets, with possible line breaks between them."""
     return f"({', '.join(f'${text}$' for text in texts)})"
 
