@@ -179,7 +179,6 @@ def _rule(problem: Any) -> Participation | None:
 
 
 def _family(within: str, steps: int, rule: Participation | None, decay: float) -> Family:
-    """Parse the class of strategies."""
     name, _, arguments = validate.text(within=within).partition(":")
     number, _, form = arguments.partition(":")
     size = validate.whole(number) or 0

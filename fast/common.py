@@ -464,7 +464,6 @@ def _newton_step(costs: Array, factor: Array, barrier_parameter: float) -> tuple
 
 
 def _feasible_step(costs: Array, factor: Array, direction: Array) -> Array:
-    """Return the point after a step, halved until the point is feasible."""
     for _ in range(MAX_HALVINGS):
         candidate = factor @ (np.eye(len(factor)) + direction) @ factor.T
         candidate = (candidate + candidate.T) / 2

@@ -242,7 +242,6 @@ def _by_groups(
 def _principal(
     share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
 ) -> weighting.WeightingResult:
-    """Weight the first queries separately, and all others together."""
     count = math.ceil(share * len(costs))
     groups = [(slice(i, i + 1), np.ones(1)) for i in range(count)]
     if count < len(costs):

@@ -203,7 +203,6 @@ def _forms(rows: Array, matrix: Array) -> Array:
 
 
 def _stiff_pairs(diagonals: list[Array]) -> list[tuple[Index, Index]]:
-    """Return the stiffest pairs of each part, in total at most `MAX_PAIRS`."""
     pairs = [np.triu_indices(len(diagonal)) for diagonal in diagonals]
     values = [diagonal[pair] for diagonal, pair in zip(diagonals, pairs, strict=True)]
     all_values = np.concatenate([np.zeros(0), *values])
@@ -215,7 +214,6 @@ def _stiff_pairs(diagonals: list[Array]) -> list[tuple[Index, Index]]:
 
 
 def _add_at(matrix: Array, indices: Index, block: Array) -> None:
-    """Add a block to rows and columns of a matrix, with possibly repeated indices."""
     distinct, inverse = np.unique(indices, return_inverse=True)
     if len(distinct) < len(indices):
         sums = sp.csr_array((np.ones(len(indices)), (inverse, np.arange(len(indices)))))
@@ -296,9 +294,7 @@ class ReuseState:
     point: OrbitSpectrum  # at these weights; its last rows are r_a for the columns of L
     weights: Array  # weights, slacks: (s + m,) λ then μ, and z
     slacks: Array
-    factors: tuple[
-        Array, ...
-    ]  # factors, crosses: for each part L (q, q) with ``Ω = L L'``, and ``N'L`` with ``S = N N'``
+    factors: tuple[Array, ...]  # factors, crosses: L (q, q) of each part, ``Ω = L L'``, and ``N'L``, ``S = N N'``
     crosses: tuple[Array, ...]
     multipliers: Array  # (2,) a, for the two sums
     objective: float
@@ -396,7 +392,6 @@ def _newton_changes(
     residuals: Changes,
     target: float,
 ) -> tuple[tuple[Changes, Changes], Array]:
-    """Return the Newton changes of weights, slacks and multipliers for a target τ."""
     products, (single, doubles) = equations.products, residuals
     roots, scaling_roots = np.sqrt(products), [np.sqrt(scaling) for scaling in scalings]
     matrix_targets = [
@@ -457,7 +452,6 @@ def _objective(program: ReuseProgram, point: OrbitSpectrum) -> float:
 
 
 def _release_rows(spectrum: Spectrum, released: int) -> Array:
-    """Return the rows r_a, which come last."""
     count = len(spectrum.weights)
     return spectrum.rows(np.arange(count - released, count))
 
@@ -606,7 +600,6 @@ def _on_rows(problem: ReuseFitness) -> ReuseReduction:
 
 
 def _on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> ReuseReduction:
-    """Reduce a problem on blocks to its parts, with the release as additional rows of each block."""
     rows = BlockReuse.of(problem, released)
     row_by_row = ascent.ReducedProblem(problem, rows.reduction, rows.dual_by_row, lambda dual: None)
     return ReuseReduction(rows.program(), rows.reduction.covariance, rows.dual, row_by_row)
@@ -684,14 +677,12 @@ class BlockReuse:
         """Return the scalar weights of release rows as a diagonal matrix for each block."""
         return [np.diag(part) for part in np.split(query_weights, self.starts)[1:-1]]
 
-    def _assemble(self, neighbour_weights: Array, query_weights: Array, matrices: list[Array]) -> ReuseDual:
-        count, levels = len(self.targets), query_weights[len(self.targets) : len(self.targets) + self.levels]
-        total = query_weights[:count].sum() + levels.sum() + sum(np.trace(matrix) for matrix in matrices)
+    def _assemble(self, first: Array, shares: Array, matrices: list[Array]) -> ReuseDual:
+        count, levels = len(self.targets), shares[len(self.targets) : len(self.targets) + self.levels]
+        total = shares[:count].sum() + levels.sum() + sum(np.trace(matrix) for matrix in matrices)
         rotated = [basis @ matrix @ basis.T / total for basis, matrix in zip(self.directions, matrices, strict=True)]
-        release_weights = BlockPoint(levels / total, tuple((matrix + matrix.T) / 2 for matrix in rotated))
-        return ReuseDual(
-            neighbour_weights / neighbour_weights.sum(), query_weights[:count] / total / self.targets, release_weights
-        )
+        release = BlockPoint(levels / total, tuple((matrix + matrix.T) / 2 for matrix in rotated))
+        return ReuseDual(first / first.sum(), shares[:count] / total / self.targets, release)
 
 
 def _independent(covariance: Array) -> Array:

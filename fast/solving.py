@@ -33,7 +33,6 @@ R = TypeVar("R")
 
 
 def _reject_unknown_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap the function so that an unknown keyword raises `InputTypeError` with a hint."""
     option_names = [*inspect.signature(function).parameters][1:]
 
     @functools.wraps(function)
@@ -169,19 +168,11 @@ def method_for(problem: object, method: object) -> Method:
 
 def _check_start(problem: object, start: object) -> None:
     """Raise `InvalidInputError` for a solution on a geometry with different dual weights."""
-    problem_geometry = _geometry(problem)
-    start_geometry = (
-        _geometry(require_solution(start, "start").problem) if problem_geometry and start is not None else ""
-    )
+    name = _geometry(problem)
+    other = _geometry(require_solution(start, "start").problem) if name and start is not None else ""
     # The geometries dense and stream have the same weights.
-    if (
-        start_geometry
-        and problem_geometry != start_geometry
-        and {problem_geometry, start_geometry} != {"dense", "stream"}
-    ):
-        raise InvalidInputError(
-            f"start must be on geometry {problem_geometry!r} of the problem, got geometry {start_geometry!r}"
-        )
+    if other and name != other and {name, other} != {"dense", "stream"}:
+        raise InvalidInputError(f"start must be on geometry {name!r} of the problem, got geometry {other!r}")
 
 
 def _geometry(problem: object) -> str:

@@ -96,7 +96,6 @@ class SinePoint:
 
 
 def _step(program: SineProgram, point: SinePoint) -> SinePoint:
-    """Refine the intervals with too large a sensitivity, and solve again."""
     if len(point.knots) == program.half or len(point.knots) > MAX_KNOTS:
         raise np.linalg.LinAlgError("the maximum number of knots is reached")
     max_excess, new_knots = loop.MARGIN * program.limits.tol / 2, [point.knots]
@@ -113,7 +112,6 @@ def _step(program: SineProgram, point: SinePoint) -> SinePoint:
 
 
 def _solve(program: SineProgram, knots: Index, steps: int) -> SinePoint:
-    """Find the best piecewise linear dual weights for some knots."""
     hats, loads = program.hats(knots), program.geometry.loads(1)
     columns = np.empty((program.half, len(knots)))
     for index, hat in enumerate(hats):
@@ -188,7 +186,6 @@ def run(problem: QueryWeighting, finder: Finder, limits: loop.Limits, solver: st
 
 
 def _by_matrix(problem: QueryWeighting, finder: Finder, limits: loop.Limits) -> WeightingResult:
-    """Find weights with a dense sensitivity matrix, and expand the dual weights to all neighbours."""
     weighed, sensitivities = problem.geometry.weighed, problem.sensitivities
     neighbours = np.flatnonzero(sensitivities[weighed].any(axis=0))
     rows = sensitivities[np.ix_(weighed, neighbours)]
@@ -200,7 +197,6 @@ def _by_matrix(problem: QueryWeighting, finder: Finder, limits: loop.Limits) -> 
 
 
 def _by_sines(problem: QueryWeighting, limits: loop.Limits) -> WeightingResult:
-    """Refine knots until the gap is small enough."""
     with np.errstate(all="ignore"):
         program = SineProgram(problem.geometry, limits)  # type: ignore[arg-type]
         knots = np.unique(np.linspace(0, program.half - 1, INITIAL_KNOTS).round().astype(np.intp))

@@ -166,9 +166,7 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
     """
     name, tol, options, steps = request.backend, request.tol, request.options, scaled.steps
     if steps is None:
-        is_fixed = (
-            not backends.accuracy(name, tol).keys() - options.keys()
-        )  # the user or the backend determines the accuracy
+        is_fixed = not backends.accuracy(name, tol).keys() - options.keys()  # by the user or the backend
         steps = [(accuracy * tol, "") for accuracy in (ACCURACY_FACTORS[:1] if is_fixed else ACCURACY_FACTORS)]
     answers: list[Solution] = []
     for accuracy, note in steps:

@@ -208,7 +208,6 @@ def check_time_limit(backend: str) -> None:
 
 
 def _known() -> dict[str, Solver]:
-    """Return all conic backends of CVXPY by name, in its order of preference."""
     solvers: dict[str, Solver] = cp.reductions.solvers.defines.SOLVER_MAP_CONIC
     return solvers
 

@@ -136,16 +136,14 @@ class BlockArrays:
 
     def scaled(self, cost: float, rows: Array, levels: Array, lifts: list[Array]) -> BlockArrays:
         """Return the arrays for noise ``levels ∘ τ`` and ``lift K lift'``, with scaled query rows and costs."""
-        differences = [
-            np.linalg.solve(lift, differences) / np.sqrt(cost) for lift, differences in zip(lifts, self.M, strict=True)
-        ]
+        moves = [np.linalg.solve(lift, moves) / np.sqrt(cost) for lift, moves in zip(lifts, self.M, strict=True)]
         scaled = zip(self.V, self.Q, lifts, strict=True)
         queries = [(rows @ selection)[:, None] * (values @ lift) for values, selection, lift in scaled]
         return replace(
             self,
             R=(self.R / (cost * levels)[None, :]).tocsr(),
             N=self.N.multiply((rows**2)[:, None]).multiply(levels[None, :]).tocsr(),
-            M=tuple(differences),
+            M=tuple(moves),
             V=tuple(queries),
         )
 

@@ -128,10 +128,8 @@ def _blocks(matrix: sp.csr_array, offset: Array, dims: Any) -> tuple[tuple[int, 
     augmented = sp.hstack([sp.csr_array(-offset[:, None]), matrix]).tocsr()  # F_0 in column 0
 
     def put(row: int, positions: Iterable[tuple[int, int]], sign: float = 1.0) -> None:
-        entries_of_row = slice(augmented.indptr[row], augmented.indptr[row + 1])
-        for number, value in zip(
-            augmented.indices[entries_of_row].tolist(), augmented.data[entries_of_row].tolist(), strict=True
-        ):
+        span = slice(augmented.indptr[row], augmented.indptr[row + 1])
+        for number, value in zip(augmented.indices[span].tolist(), augmented.data[span].tolist(), strict=True):
             entries.extend((number, len(sizes), a, b, sign * value) for a, b in positions if value)
 
     if linear:

@@ -78,7 +78,6 @@ FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _sc
 def _means(
     problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
 ) -> Means | None:
-    """Return the matrices of means over orbits, or None without orbits."""
     if orbits is None:
         return None
     if formulation != "schur":
@@ -88,7 +87,6 @@ def _means(
 
 
 def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> Any:
-    """Return dual weights of all members from multipliers of orbits."""
     pairs = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
 

@@ -81,7 +81,6 @@ def minimum_total(basis: Array, queries: Array, phases: list[Index], parts: str 
 
 
 def _cost_limits(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
-    """Return the inequalities that limit the cost of every phase."""
     bounds = []
     for number, steps in enumerate(phases):
         block = costs[np.ix_(steps, steps)]

@@ -187,7 +187,6 @@ class _ProjectionUnits:
 
 
 def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
-    """Return the multipliers in the units of the problem, or zeros before there are any."""
     columns, lower, upper = (constraint.dual_value for constraint in program.constraints)
     if columns is None or lower is None or upper is None:
         return ProjectionDual(np.zeros(scaled.matrix.shape[1]))

@@ -140,9 +140,7 @@ class StrategyUnits:
     patterns: Array  # (s, n) P
     root: Array  # (k, n) ``(R - a 1') / √unit``
     centre: Array  # (k,) a, the mean of the columns of R under the prior, uniform in the worst case
-    basis: (
-        Array  # (n, n - 1) orthogonal directions of sum 0, scaled to bring the G of a good strategy near the identity
-    )
+    basis: Array  # (n, n - 1) orthogonal directions of sum 0, scaled to bring G near the identity
     unit: float  # the unit of the objective of the average case
 
     @classmethod
@@ -291,7 +289,6 @@ def _with_proof(
 
 
 def _prior(multipliers: Array | None) -> Array:
-    """Normalise multipliers of the user types to a prior."""
     if multipliers is None or not np.any(multipliers > 0):
         raise BackendError("the backend returned no multipliers to judge")
     positive = np.maximum(np.ravel(multipliers), 0.0)
@@ -427,7 +424,6 @@ def _units(size: int, epsilon: float) -> tuple[float, float]:
 
 
 def _multipliers(dual_values: dict[str, Array], size: int, unit: float) -> Relaxation:
-    """Return the multipliers of the program in the units of the problem."""
     u, v = np.triu_indices(size, 1)
     both_values, one_values, neither = np.zeros((3, size, size))
     both_values[u, v], one_values[u, v], one_values[v, u], neither[u, v] = (
@@ -446,7 +442,6 @@ def _multipliers(dual_values: dict[str, Array], size: int, unit: float) -> Relax
 
 
 def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
-    """Return the problem of the average case; for the worst case, with the given prior."""
     if validate.instance(LocalStrategy, problem=problem).user_types > MAX_RELAXATION_USER_TYPES:
         raise InvalidInputError(
             f"workload must have at most {MAX_RELAXATION_USER_TYPES} user types, got {problem.user_types}"

@@ -122,7 +122,6 @@ def _scaled_program(
 
 
 def _sensitive_release(release: BlockPoint, arrays: BlockArrays) -> tuple[Array, list[Array]]:
-    """Return the release in the sensitive directions of the arrays."""
     pairs = zip(release.covariances, arrays.sensitive_directions, strict=True)
     return release.levels[arrays.sensitive_levels], [
         rows if moves is None else rows @ moves for rows, moves in pairs if moves is None or moves.size

@@ -250,7 +250,6 @@ def _programs(problem: object, verb: str = "states") -> Any:
 
 
 def _formulations(problem: object, streams: bool = True) -> Formulations | None:
-    """Return the formulations of a problem, or None without a single program."""
     family = _programs(problem)
     if family is geometries:
         return geometries.formulations(problem, streams)

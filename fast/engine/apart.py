@@ -28,7 +28,7 @@ from dualmech.validate import Array
 LBFGS_MEMORY = 20  # number of pairs of steps and gradient changes
 ARMIJO_FACTOR, MIN_STEP, FIRST_STEP, MAX_LOG_STEP = 1e-4, 1e-12, 0.02, 0.3
 INITIAL_BARRIER, BARRIER_FACTOR = 0.1, 0.93  # initial τ, and its factor after each step
-EIGENVALUE_FLOOR = 1e-14  # lower limit on eigenvalues, relative to the largest
+MIN_EIGENVALUE = 1e-14  # lower limit on eigenvalues, relative to the largest
 GAP_POWER, GAP_OFFSET = 3.0, 0.05  # initial weights (excess separation + GAP_OFFSET)^-GAP_POWER
 VARIANCE_POWER, MAX_LOG_DECREASE = (
     64.0,
@@ -73,7 +73,7 @@ class WalkProgram:
         root = inverse @ image.T
         norms = np.linalg.norm(root, axis=1)
         values, eigenvectors = np.linalg.eigh(
-            root @ root.T / np.outer(norms, norms).clip(norms.max() ** 2 * EIGENVALUE_FLOOR)
+            root @ root.T / np.outer(norms, norms).clip(norms.max() ** 2 * MIN_EIGENVALUE)
         )
         shares = 2 * np.log(np.maximum(norms / norms.max(), np.exp(-MAX_LOG_DECREASE / 2)))
         row, column = self.links
@@ -130,7 +130,7 @@ class WalkPoint:
         rows = np.sqrt(self.query_weights)[:, None] * self.program.queries
         gram = rows @ (self.pairs * self.correlations) @ rows.T
         squares, vectors = scipy.linalg.eigh((gram + gram.T) / 2, driver="evd", check_finite=False)
-        return rows, np.sqrt(np.maximum(squares, EIGENVALUE_FLOOR * squares[-1])), vectors
+        return rows, np.sqrt(np.maximum(squares, MIN_EIGENVALUE * squares[-1])), vectors
 
     @cached_property
     def value(self) -> float:
@@ -164,7 +164,7 @@ class WalkPoint:
         by_start, by_transition = back_along(self.walks, by_pairs, -(1 + barrier) / self.walks.total)
         by_cosines = slope * self.pairs
         if self.program.of == "signs":
-            by_cosines = by_cosines * 2 / np.pi / np.sqrt(np.maximum(1 - self.cosines**2, EIGENVALUE_FLOOR))
+            by_cosines = by_cosines * 2 / np.pi / np.sqrt(np.maximum(1 - self.cosines**2, MIN_EIGENVALUE))
         np.fill_diagonal(by_cosines, 0.0)
         units, lengths = self.units
         by_vectors = 2 * by_cosines @ units
@@ -202,23 +202,21 @@ def back_along(walks: Walks, by_pairs: Array, by_total: float) -> tuple[Array, A
     by_begun = by_single * ended[::-1] + by_total
     by_ended = (by_single * begun)[::-1].copy()
     by_between = []
-    for num_parts in range(1, times):
-        count = times - num_parts
-        weighted_pairs = np.triu(by_pairs, 1) * between_walks[num_parts - 1]
+    for distance in range(1, times):
+        count = times - distance
+        weighted_pairs = np.triu(by_pairs, 1) * between_walks[distance - 1]
         by_begun[:count] += ended[:count][::-1] @ weighted_pairs.T
         by_ended[:count] += (begun[:count] @ weighted_pairs)[::-1]
-        by_between.append(by_pairs * walks.around(num_parts))
+        by_between.append(by_pairs * walks.around(distance))
     result = np.zeros_like(transitions)
-    for num_parts in range(times - 1, 1, -1):
-        result += between_walks[num_parts - 2].T @ by_between[num_parts - 1]
-        by_between[num_parts - 2] = by_between[num_parts - 2] + by_between[num_parts - 1] @ transitions.T
+    for distance in range(times - 1, 1, -1):
+        result += between_walks[distance - 2].T @ by_between[distance - 1]
+        by_between[distance - 2] = by_between[distance - 2] + by_between[distance - 1] @ transitions.T
     result += by_between[0] if by_between else 0.0
-    for num_parts in range(times - 1, 0, -1):
-        result += np.outer(by_ended[num_parts], ended[num_parts - 1]) + np.outer(
-            begun[num_parts - 1], by_begun[num_parts]
-        )
-        by_ended[num_parts - 1] += by_ended[num_parts] @ transitions
-        by_begun[num_parts - 1] += transitions @ by_begun[num_parts]
+    for distance in range(times - 1, 0, -1):
+        result += np.outer(by_ended[distance], ended[distance - 1]) + np.outer(begun[distance - 1], by_begun[distance])
+        by_ended[distance - 1] += by_ended[distance] @ transitions
+        by_begun[distance - 1] += transitions @ by_begun[distance]
     return by_begun[0], result
 
 
@@ -263,17 +261,14 @@ def step(state: WalkState) -> WalkState:
 
 
 def _direction(gradient: Array, memory: tuple[tuple[Array, Array], ...]) -> Array:
-    """Return the L-BFGS direction from the last steps by the two-loop recursion."""
-    direction, coefficients = gradient.copy(), []
-    for position_change, gradient_change in reversed(memory):
-        coefficient = float(position_change @ direction) / float(position_change @ gradient_change)
-        direction -= coefficient * gradient_change
-        coefficients.append(coefficient)
+    direction, factors = gradient.copy(), []
+    for step, change in reversed(memory):
+        factor = float(step @ direction) / float(step @ change)
+        direction -= factor * change
+        factors.append(factor)
     if memory:
-        position_change, gradient_change = memory[-1]
-        direction *= float(position_change @ gradient_change) / float(gradient_change @ gradient_change)
-    for (position_change, gradient_change), coefficient in zip(memory, reversed(coefficients), strict=True):
-        direction += (
-            coefficient - float(gradient_change @ direction) / float(position_change @ gradient_change)
-        ) * position_change
+        step, change = memory[-1]
+        direction *= float(step @ change) / float(change @ change)
+    for (step, change), factor in zip(memory, reversed(factors), strict=True):
+        direction += (factor - float(change @ direction) / float(step @ change)) * step
     return direction

@@ -119,9 +119,7 @@ class ReducedProblem:
     """A problem, its reduction to a dual function, and the maps between the weights of both."""
 
     problem: AnyProblem
-    reduction: (
-        Any  # has the `program`, the `shape` of the problem's weights, and the map `covariance` for primal points
-    )
+    reduction: Any  # its `program`, the `shape` of the problem's weights, and the map `covariance` for primal points
     dual: Callable[[Array], Any]  # maps weights of the dual function to dual weights of the problem
     gather: Callable[[Any], Array | None]  # the inverse map, or None if type or size differ
     approach: Callable[[loop.Limits], newton.NewtonState | None] = lambda limits: None  # a start near the optimum
@@ -241,7 +239,6 @@ def _interval_width(answer: Solution) -> float:
 
 
 def _first_weights(reduced: ReducedProblem, start: Solution | None) -> Array:
-    """Return uniform weights, or the weights of an earlier solution, raised to a lower limit."""
     program = reduced.reduction.program
     uniform = _uniform_weights(program)
     if start is None:

@@ -311,7 +311,6 @@ class SumsObjective:
         return SumsObjective(means, float(self.decay ** (len(self.factors) / count)), self.power)
 
     def _of(self, ratios: Array) -> tuple[float, Array]:
-        """Return v for the ratios of variances to targets, or for weighted variances, and its gradient."""
         return (float(ratios.sum()), np.ones(1)) if self.power is None else _norm(ratios, self.power)
 
 

@@ -126,9 +126,7 @@ def run(
         if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
             break
-        if (highest_bound := max(lower_bound, best_bound)) > 0 and min(objective, best_objective) < (
-            1 - FEASIBLE
-        ) * highest_bound:
+        if (highest := max(lower_bound, best_bound)) > 0 and min(objective, best_objective) < (1 - FEASIBLE) * highest:
             reason = Status.STALLED
             break
         if objective < best_objective:

@@ -160,9 +160,7 @@ class NewtonState:
     multipliers: Array
     step_length: float = 1.0
     decompositions: int = 1
-    warm_started: bool = (
-        False  # whether the run started near the optimum: the accuracy of steps then depends on the gap
-    )
+    warm_started: bool = False  # if the run started near the optimum, the accuracy of steps depends on the gap
 
     @property
     def cg_error(self) -> float:
@@ -254,11 +252,9 @@ def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float,
     predictor, _ = solve(residual)
     predictor_slack = -products * (1 + predictor)
     step_length, slack_step_length = _step_limit(predictor), _step_limit(predictor_slack / products)
-    predicted_products = (1 + step_length * predictor) * (products + slack_step_length * predictor_slack)
+    predicted = (1 + step_length * predictor) * (products + slack_step_length * predictor_slack)
     dual_infeasibility = float(np.abs(residual + products).mean())
-    target = max(
-        mean * min(1.0, float(predicted_products.mean()) / mean) ** 3, MIN_CENTRING * dual_infeasibility, min_tau
-    )
+    target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, MIN_CENTRING * dual_infeasibility, min_tau)
     correction = predictor * predictor_slack
     smoothed = state.point.smoothed(target)
     change, shift = solve(_residual(state, smoothed) + target - correction)

@@ -107,10 +107,8 @@ class RankOneSpectrum:
         neighbour_part = neighbour_rows.T @ change[: self.neighbours]
         if query_rows is None:
             return np.asarray(neighbour_rows @ ((kernel + self.smoothing) * neighbour_part))
-        kernel_product = kernel * (query_rows.T @ change[self.neighbours :] - neighbour_part)
-        return np.concatenate(
-            [neighbour_rows @ (self.smoothing * neighbour_part - kernel_product), query_rows @ kernel_product]
-        )
+        products = kernel * (query_rows.T @ change[self.neighbours :] - neighbour_part)
+        return np.concatenate([neighbour_rows @ (self.smoothing * neighbour_part - products), query_rows @ products])
 
     def hessian(self) -> Array:
         """Return ``-∇²G`` in relative weights."""
@@ -277,10 +275,8 @@ class OrbitSpectrum:
     @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
-        neighbour_sum, query_weights = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        return float(
-            self.dual_value**2 / (neighbour_sum * query_weights.sum() if query_weights.size else neighbour_sum)
-        )
+        first_sum, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
+        return float(self.dual_value**2 / (first_sum * last.sum() if last.size else first_sum))
 
     @cached_property
     def objective(self) -> float:

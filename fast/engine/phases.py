@@ -60,9 +60,7 @@ class PhaseWeights:
 class PhaseProgram:
     """Query rows with their columns (steps) sorted by phase, and the steps of each phase."""
 
-    queries: (
-        Array  # (m, n) rows over their targets, or times the roots of their weights; columns in the order of `present`
-    )
+    queries: Array  # (m, n) rows over targets, or times the roots of weights; columns in the order of `present`
     present: npt.NDArray[np.bool_]  # (phases, times)
     fixed: bool  # whether the weights of the queries are fixed, as for total variance
 
@@ -466,7 +464,6 @@ def _solve(point: PhasePoint, gradient: Array, slope: Array, barrier: float) -> 
 
 
 def _search(point: PhasePoint, direction: PhaseWeights, decrement: float, barrier: float) -> tuple[PhasePoint, float]:
-    """Return the point after the longest acceptable step, and the step length."""
     merit, length = point.merit(barrier), 1.0
     while length > MIN_STEP:
         candidate = point.program.at(point.weights.stepped(direction, length))

@@ -120,7 +120,6 @@ class ScaledCoefficients:
         return float(np.log(sums.max()) + np.log(sizes.sum()) / sharpness), (sizes / sizes.sum() / sums)[phases]
 
     def _parts(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return the coefficients, the row factors and the scales of the exponentials."""
         series, logs, mixture = np.split(x, [self.count - 1, self.count - 1 + self.steps])
         return np.r_[1.0, series], np.exp(logs), self._mixtures @ mixture
 

@@ -182,11 +182,9 @@ class Spectrum:
     @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
-        neighbour_sum, query_weights = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / neighbour_sum
-        return float(
-            self.dual_value**2 / (neighbour_sum * query_weights.sum() if query_weights.size else neighbour_sum) + offset
-        )
+        first_sum, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
+        offset = 0.0 if self.offsets is None else self.weights[: self.neighbours] @ self.offsets / first_sum
+        return float(self.dual_value**2 / (first_sum * last.sum() if last.size else first_sum) + offset)
 
     @cached_property
     def objective(self) -> float:
@@ -257,17 +255,15 @@ class Spectrum:
     def curvature_product(self, change: Array) -> Array:
         """Return ``-∇²G`` times a relative change of the weights, shape (s + m,)."""
         neighbour_part = (self.neighbour_rows.T * change[: self.neighbours]) @ self.neighbour_rows
-        kernel_product = (
+        products = (
             self.query_rows.gram(change[self.neighbours :]) - neighbour_part
             if len(self.query_rows)
             else -neighbour_part
         )
         shifted = self.mean + self.smoothing / 2
-        kernel_product *= self.mean[:, None] * self.mean / (shifted[:, None] + shifted)
-        regularised = self.smoothing * neighbour_part - kernel_product
-        return np.concatenate(
-            [DenseRows(self.neighbour_rows).forms(regularised), self.query_rows.forms(kernel_product)]
-        )
+        products *= self.mean[:, None] * self.mean / (shifted[:, None] + shifted)
+        regularised = self.smoothing * neighbour_part - products
+        return np.concatenate([DenseRows(self.neighbour_rows).forms(regularised), self.query_rows.forms(products)])
 
     def curvature_diagonal(self) -> Array:
         diagonal = np.asarray((self._squares(self._kernel_factor()) ** 2).sum(axis=1))

@@ -40,7 +40,7 @@ MIN_RELATIVE_INCREASE, MIN_STEP = 1e-4, 1e-10  # line search: fraction of the pr
 RIDGE = 1e-13  # added to the unit diagonal of the Newton matrix
 
 MAX_VARIABLES = 1000  # a Newton step then takes less than a second
-MAX_OPERATIONS, OPERATIONS_PER_SECOND = 2e10, 1e8
+MAX_OPERATIONS, OPERATION_RATE = 2e10, 1e8
 """Limits on the operations of a Newton step: in total, and per remaining second (a path takes about 50 steps)."""
 
 SQUARE_MULTIPLIERS = np.geomspace(1e-6, 1e6, 25)  # initial multipliers of the squares to try, over n²
@@ -152,14 +152,12 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DE
     best_size = local.selected_size(size, epsilon)
     sizes = np.arange(max(best_size - SIZES_AROUND, 1), min(best_size + SIZES_AROUND, size - 1))
     products = Products.of(share, lift, sizes)
-    max_operations = (
-        MAX_OPERATIONS if deadline.left is None else min(MAX_OPERATIONS, OPERATIONS_PER_SECOND * deadline.left)
-    )
-    if not _is_light(root, products, max_operations):
+    max_work = MAX_OPERATIONS if deadline.left is None else min(MAX_OPERATIONS, OPERATION_RATE * deadline.left)
+    if not _is_light(root, products, max_work):
         return None
     point = _start_point(root, share, lift, products, deadline)
     tau = INITIAL_TAU * point.norm / (size + 1) if point is not None else 0.0
-    while point is not None and not deadline.passed and _is_light(root, products, max_operations):
+    while point is not None and not deadline.passed and _is_light(root, products, max_work):
         point, moments = _newton(root, lift, products, point, tau, deadline)
         violated = _violated_products(products, moments)
         if violated:
@@ -174,10 +172,9 @@ def follow(root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DE
     return None
 
 
-def _is_light(root: Array, products: Products, max_operations: float) -> bool:
-    """Return whether the problem is small enough for Newton steps."""
+def _is_light(root: Array, products: Products, max_work: float) -> bool:
     count = len(products.signs)
-    return count <= MAX_VARIABLES and count**2 * len(root) ** 2 / 2 + count**3 / 3 <= max_operations
+    return count <= MAX_VARIABLES and count**2 * len(root) ** 2 / 2 + count**3 / 3 <= max_work
 
 
 def _start_point(root: Array, share: Array, lift: Array, products: Products, deadline: Deadline) -> _Point | None:

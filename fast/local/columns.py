@@ -219,7 +219,6 @@ def _pair_products(orthonormal: Array, scaled: Array) -> Array:
 
 
 def _curvature(view: View) -> Array:
-    """Return the lower triangle of the Hessian in relative changes of the weights."""
     total: Array | None = None
     for basis, scaled in zip(view.orthonormal, view.scaled, strict=True):
         curvature = blas.dsyrk(2.0, basis, lower=1)
@@ -271,7 +270,6 @@ def _newton_step(frame: Frame, point: PatternPoint, view: View) -> tuple[Pattern
 
 
 def _complementarity(frame: Frame, point: PatternPoint) -> float:
-    """Return the sum of all complementarity products."""
     return float(point.weights @ point.slacks + frame.adversary * point.share @ point.spare)
 
 
@@ -343,7 +341,7 @@ class Pace:
 
 MAX_DOUBLE_PRECISION_USER_TYPES = 24  # with more, patterns are priced in single precision
 
-SINGLE_PRECISION_ERROR = 2e-8  # of a quadratic form, relative to the sum of the magnitudes of its terms
+SINGLE_ERROR = 2e-8  # of a quadratic form, relative to the sum of the magnitudes of its terms
 
 MAX_NEWTON_STEPS = 40  # on one set of patterns
 
@@ -409,9 +407,7 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
     size, single = len(point.costs), len(point.costs) > MAX_DOUBLE_PRECISION_USER_TYPES
     mixed = np.outer(point.costs, point.share)
     form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
-    min_value = (
-        -SINGLE_PRECISION_ERROR * (1 + local.gain(frame.epsilon)) ** 2 * float(np.abs(form).sum()) if single else 0.0
-    )
+    min_value = -SINGLE_ERROR * (1 + local.gain(frame.epsilon)) ** 2 * float(np.abs(form).sum()) if single else 0.0
     max_sets = count * len(frame.parts)  # a set and its mirror image, if one represents both
     sets, scores, rise = [np.zeros((0, size), dtype=bool)], [np.zeros(0)], 0.0
     for block in local.forms(form, frame.epsilon, frame.mirrored, single):

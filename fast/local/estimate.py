@@ -190,7 +190,6 @@ def _leave(state: _ActiveSet) -> _ActiveSet:
 
 
 def _least_squares(state: _ActiveSet) -> Array:
-    """Return the unconstrained least-squares solution on the cells."""
     num_inside = len(state.cells)
     rotated_target = state.orthonormal[:, :num_inside].T @ state.program.aim
     return np.asarray(scipy.linalg.solve_triangular(state.triangle[:num_inside], rotated_target, check_finite=False))
@@ -223,10 +222,8 @@ def solve_projection(problem: LocalProjection, limits: loop.Limits, *, method: s
     if problem.floor is not None:
         return _column_by_column(problem, limits)
     with np.errstate(all="ignore"):
-        shifted_limits = replace(limits, offset=problem.scale)
-        outcome = loop.run(
-            _start(problem), lambda state: _step(problem, state), shifted_limits, patience=MAX_STALLED_STEPS
-        )
+        shifted = replace(limits, offset=problem.scale)
+        outcome = loop.run(_start(problem), lambda state: _step(problem, state), shifted, patience=MAX_STALLED_STEPS)
     best_point = outcome.best_dual.point
     dual = ProjectionDual(best_point.sums, best_point.projected_rows - problem.matrix - best_point.sums)
     return outcome.solution(problem, outcome.best_primal.point.strategy, dual, limits, solver="fast:newton")

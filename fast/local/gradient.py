@@ -144,7 +144,6 @@ class PublishedGradient(ProjectedGradient):
 
 
 def _start_strategy(problem: LocalStrategy, start: Start) -> Array:
-    """Return the strategy of a mechanism or a solution, or a strategy itself, after validation."""
     mechanism = start.mechanism if isinstance(start, Solution) else start
     matrix = validate.finite(2, start=getattr(mechanism, "strategy", mechanism))
     try:
@@ -193,7 +192,6 @@ def _walk_start(program: DescentObjective, iterate: DescentIterate) -> DescentIt
 def _try_lengths(
     program: DescentObjective, first_iterate: DescentIterate, log: DescentLog
 ) -> tuple[DescentIterate, float]:
-    """Return the best iterate of short walks with different step lengths, and its step length."""
     length = 1.0
     trials: list[tuple[float, float, DescentIterate]] = []
     while len(trials) < MAX_TRIAL_LENGTHS and length > MIN_STEP and not log.out_of_limits():

@@ -45,7 +45,7 @@ SINGULAR_TOL, CORNER_INCREASE = 1e-6, 1e-2  # if M is singular up to this tolera
 MIN_SPARE = 0.1  # lower limit on the initial slack of a size constraint, relative to the mean
 NUM_FULL_STEPS = 2  # full steps required at the end
 SIZE_FACTOR = 2.0  # constrained sizes, relative to the largest mean size of the sets of a user type
-ROWS_PER_BLOCK = 512  # of the Newton matrix
+BLOCK_ROWS = 512  # of the Newton matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,8 +125,8 @@ class Entries:
         """
         first_form, second_form = (self.vectors @ form @ self.vectors.T for form in (first, second))
         left, right = self.left[0], self.right[0]
-        for start in range(0, len(left), ROWS_PER_BLOCK):
-            rows = slice(start, min(start + ROWS_PER_BLOCK, len(left)))
+        for start in range(0, len(left), BLOCK_ROWS):
+            rows = slice(start, min(start + BLOCK_ROWS, len(left)))
             block = np.zeros((rows.stop - start, rows.stop))
             for image_left, image_right in zip(self.left[:, : rows.stop], self.right[:, : rows.stop], strict=True):
                 # Exchanging X and Y gives the other half of the products.
@@ -170,13 +170,11 @@ class MomentProgram:
             entries.means((corner_members + corner_members.T) / 2),
         )
         spreads = squares - np.outer(2 * j + 1, counts) + np.outer(j * (j + 1), entries.means(np.outer(unit, unit)))
-        lifted_vectors = lift @ entries.vectors.T
+        lift_rows = lift @ entries.vectors.T
         weights = entries.vectors @ (lift.T @ share)
         sums = np.zeros((size - size // 2 if entries.mirrored else size, len(entries)))
         for left, right in zip(entries.left, entries.right, strict=True):
-            sums += (
-                lifted_vectors[: len(sums), left] * weights[right] + lifted_vectors[: len(sums), right] * weights[left]
-            )
+            sums += lift_rows[: len(sums), left] * weights[right] + lift_rows[: len(sums), right] * weights[left]
         return cls(root, share, lift, entries, j, spreads, sums * entries.factors)
 
     def users(self, values: Array) -> Array:
@@ -275,10 +273,8 @@ class Equations:
         pairs = np.arange(entries.rows, len(curvature))
         curvature[pairs, pairs] += entries.counts * state.pairs / state.values[pairs]
         scaled_spreads = program.spreads * np.sqrt(state.sizes / state.spare)[:, None]
-        for start in range(0, len(curvature), ROWS_PER_BLOCK):
-            curvature[start : start + ROWS_PER_BLOCK] += (
-                scaled_spreads[:, start : start + ROWS_PER_BLOCK].T @ scaled_spreads
-            )
+        for start in range(0, len(curvature), BLOCK_ROWS):
+            curvature[start : start + BLOCK_ROWS] += scaled_spreads[:, start : start + BLOCK_ROWS].T @ scaled_spreads
         self.scale = 1 / np.sqrt(np.diagonal(curvature))
         curvature *= self.scale
         curvature *= self.scale[:, None]

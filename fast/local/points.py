@@ -69,14 +69,12 @@ class Frame:
         if mirrored:
             symmetric_rows, vectors = reversal_bases(size)
         basis = np.vstack([np.full(size, size**-0.5), vectors[1:] / complement_unit])
-        rotated_root, unit = root @ basis.T, float(np.linalg.norm(root @ basis.T)) / np.sqrt(size)
+        rotated, unit = root @ basis.T, float(np.linalg.norm(root @ basis.T)) / np.sqrt(size)
         parts: tuple[slice, ...] = (slice(0, size),)
-        roots, bases = (rotated_root,), (np.eye(len(root)),)
+        roots, bases = (rotated,), (np.eye(len(root)),)
         if mirrored:
             parts = (slice(0, len(symmetric_rows)), slice(len(symmetric_rows), size))
-            bases, roots = zip(
-                *(scipy.linalg.qr(rotated_root[:, part], mode="economic") for part in parts), strict=True
-            )
+            bases, roots = zip(*(scipy.linalg.qr(rotated[:, part], mode="economic") for part in parts), strict=True)
         return cls(
             epsilon,
             basis,
@@ -227,13 +225,13 @@ def start(frame: Frame, sets: Sets, weights: Array | None = None) -> PatternPoin
     size = len(frame.share)
     initial_weights = np.full(len(sets), size / len(sets)) if weights is None else weights
     sets, index = np.unique(frame.representatives(sets), axis=0, return_inverse=True)
-    merged_weights = np.bincount(index.ravel(), initial_weights).astype(np.float64)
+    merged = np.bincount(index.ravel(), initial_weights).astype(np.float64)
     draft = PatternPoint(
-        sets, merged_weights, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
+        sets, merged, np.ones(len(sets)), np.ones(size), np.maximum(frame.share, 0.0), np.ones(size), 1.0
     )
     view = View.of(frame, draft)
     costs = np.full(size, view.objective / size)
-    slacks = np.maximum(view.rows @ costs - view.forms / merged_weights, 0.3 * costs[0])
+    slacks = np.maximum(view.rows @ costs - view.forms / merged, 0.3 * costs[0])
     variances = view.portions.T @ view.forms / frame.share - frame.lengths if frame.adversary else np.zeros(size)
     level = float(variances.max() + 0.3 * costs[0])
     spare = level - variances

@@ -249,16 +249,12 @@ def search(
     if not use_newton and not (size <= MAX_SPARSE_EXACT and _has_few_pairs(frame, weighed.point)):
         outcome = loop.run(weighed, seeker.exchange, limits, margin=1.0)
         return outcome, outcome.best_primal
-    sampling_deadline = limits.deadline.after(TIME_SHARE)
-    sampling_limits = replace(
-        limits, callback=None, max_iterations=MAX_ROUNDS * MAX_WEIGHING_STEPS, deadline=sampling_deadline
-    )
-    sampling_seeker = replace(seeker, deadline=sampling_deadline)
-    best_drawn = loop.run(
-        weighed, sampling_seeker.exchange, sampling_limits, margin=1.0, patience=MAX_STALLED_ROUNDS
-    ).best_primal
-    first_state = seeker.solve(heaviest_sets_point(frame, best_drawn.point), FIRST_TOL, np.inf, 0)
-    return loop.run(first_state, seeker.step, limits, margin=1.0), best_drawn
+    early_deadline = limits.deadline.after(TIME_SHARE)
+    sampling = replace(limits, callback=None, max_iterations=MAX_ROUNDS * MAX_WEIGHING_STEPS, deadline=early_deadline)
+    sampler = replace(seeker, deadline=early_deadline)
+    best_random = loop.run(weighed, sampler.exchange, sampling, margin=1.0, patience=MAX_STALLED_ROUNDS).best_primal
+    first_state = seeker.solve(heaviest_sets_point(frame, best_random.point), FIRST_TOL, np.inf, 0)
+    return loop.run(first_state, seeker.step, limits, margin=1.0), best_random
 
 
 def _has_few_pairs(frame: Frame, point: PatternPoint) -> bool:

@@ -38,9 +38,7 @@ BOUND_SHARE = 0.3  # fraction of the time limit for a bound before the search
 
 RESUME_SHARE = 0.95  # fraction of the time limit at the end of a resumed search
 
-MAX_MULTIPLIER_USER_TYPES = (
-    256  # for more user types, multipliers rarely beat the closed-form bound within a time limit
-)
+MAX_MULTIPLIER_USER_TYPES = 256  # beyond, multipliers rarely beat the closed-form bound within a time limit
 
 MAX_JUDGING_SHARE, TIMED_USER_TYPES = 0.5, 26
 """Maximum fraction of the time limit for the judge to price all patterns, and a number of user types for which pricing
@@ -65,9 +63,7 @@ class Exact(Method):
 
     def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: object = None) -> Solution:
         if (size := problem.user_types) > MAX_EXACT:
-            raise InvalidInputError(
-                f"method exact prices all patterns of at most {MAX_EXACT} user types, got {size} user types"
-            )
+            raise InvalidInputError(f"method exact prices all patterns of at most {MAX_EXACT} user types, got {size}")
         frame, limits = _in_frame(problem, limits, self.name, start)
         with np.errstate(all="ignore"):
             return _by_columns(problem, frame, limits)
@@ -228,7 +224,6 @@ def _candidates(
 
 
 def _price_all(problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns]) -> Solution:
-    """Generate columns from the final patterns of a search, pricing all patterns."""
     start_state = columns.price_all(frame, outcome.best_primal, limits.deadline)
     column_limits = (
         limits if limits.steps_given else replace(limits, max_iterations=start_state.steps + limits.max_iterations)

@@ -134,27 +134,25 @@ class BlockReduction(ascent.Reduced):
             for block, directions in zip(matrix_blocks, sensitive, strict=True)
             if directions is None or directions.size
         ]
-        squared_queries, squared_sensitivities = _rank_one(blocks, is_rank_one)
+        squares, squared = _rank_one(blocks, is_rank_one)
         sensitive_blocks, rank_one = (
-            np.flatnonzero(np.diff(sp.csc_array(squared_sensitivities).indptr)),
-            squared_sensitivities.shape[1],
+            np.flatnonzero(np.diff(sp.csc_array(squared).indptr)),
+            squared.shape[1],
         )
-        squared_queries, squared_sensitivities = (
-            squared_queries[:, sensitive_blocks],
-            squared_sensitivities[:, sensitive_blocks],
+        squares, squared = (
+            squares[:, sensitive_blocks],
+            squared[:, sensitive_blocks],
         )
-        has_cell, has_query = np.diff(squared_sensitivities.indptr) > 0, np.diff(squared_queries.indptr) > 0
+        has_cell, has_query = np.diff(squared.indptr) > 0, np.diff(squares.indptr) > 0
         for block, _, rows in parts_data:
             has_cell[block.orbits[np.any(block.steps, axis=0)]] = True
             has_query[block.rows[rows]] = True
         cells, queries = np.flatnonzero(has_cell), np.flatnonzero(has_query)
         numbers = np.cumsum(has_cell) - 1, np.cumsum(has_query) - 1 + len(cells)
         parts = tuple(_part(block, directions, rows, scale, numbers, fixed) for block, directions, rows in parts_data)
-        squared_queries = sp.csr_array(squared_queries.multiply((scale**2)[:, None]))
-        squared_queries = sp.csr_array(squared_queries.sum(axis=0)[None, :]) if fixed else squared_queries[queries]
-        diagonal = (
-            RankOneProgram(squared_queries, squared_sensitivities[cells], fixed) if squared_queries.shape[1] else None
-        )
+        squares = sp.csr_array(squares.multiply((scale**2)[:, None]))
+        squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
+        diagonal = RankOneProgram(squares, squared[cells], fixed) if squares.shape[1] else None
         program = OrbitProgram(parts, diagonal, len(cells), 0 if fixed else len(queries), fixed)
         shape = len(has_cell), len(blocks.tables)
         return cls(program, cells, queries, shape, is_rank_one, sensitive_blocks, sensitive, rank_one)
@@ -231,17 +229,15 @@ def _part(
 def _rank_one(blocks: Blocks, is_rank_one: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
     """Return the squared entries of all blocks of rank one, for orbits of queries and for orbits of cells."""
     blocks_of_rank_one = [block for block, is_thin in zip(blocks.matrix_blocks, is_rank_one, strict=True) if is_thin]
-    squared_queries = [
+    squares = [
         blocks.scalar_blocks,
         *(_column(len(blocks.tables), block.rows, block.queries[:, 0]) for block in blocks_of_rank_one),
     ]
-    squared_sensitivities = [
+    squared = [
         blocks.reach,
         *(_column(blocks.reach.shape[0], block.orbits, block.steps[0]) for block in blocks_of_rank_one),
     ]
-    return sp.csr_array(sp.hstack(squared_queries, format="csr")), sp.csr_array(
-        sp.hstack(squared_sensitivities, format="csr")
-    )
+    return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(squared, format="csr"))
 
 
 def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:

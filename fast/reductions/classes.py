@@ -39,11 +39,8 @@ def _objective_of_power(problem: Any, family: Family) -> ObjectiveOfPower:
 
 
 def _scaled_mechanism(problem: Any, mechanism: CausalMechanism, rule: Participation | None) -> Scaled:
-    """Return the objective of a strategy, and its mechanism with the noise scaled for the problem."""
-    participation_cost = (
-        None if rule is None else mechanism.participation_cost(rule.times, rule.separation, rule.at_least)
-    )
-    cost = mechanism.squared_privacy_cost if participation_cost is None else participation_cost.squared_cost
+    shared = None if rule is None else mechanism.participation_cost(rule.times, rule.separation, rule.at_least)
+    cost = mechanism.squared_privacy_cost if shared is None else shared.squared_cost
     variances = mechanism.variances(problem.geometry.workload)
     if problem.sums_variances:
         return cost * float(problem.row_weights @ variances), mechanism.scaled(cost * PRIVACY_MARGIN)

@@ -35,9 +35,7 @@ from dualmech.workloads.steps import Steps
 
 Index = npt.NDArray[np.intp]
 
-MIN_RELATIVE_LENGTH = (
-    1 - 1e-12
-)  # vectors of at least this length, relative to the longest of their class, share its weight
+MIN_RELATIVE_LENGTH = 1 - 1e-12  # shorter vectors, relative to the longest of their class, have weight 0
 MAX_DEPENDENT_FRACTION = 1 / 16  # maximum fraction of dependent classes of cells in a cell basis
 COEFFICIENT_TOL = 1e-12  # coefficients of one cell in another below this are rounding errors
 CHUNK_ENTRIES = 2**22  # entries compared at a time
@@ -106,10 +104,10 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
     base, program = reduced.reduction, reduced.reduction.program
     if geometry.workload.is_without_copies and program.moves is None:
         return reduced
-    rows_of_workload = np.asarray(geometry.workload.dense()[base.queries])
+    queries_kept = np.asarray(geometry.workload.dense()[base.queries])
     queries = Classes.distinct(len(base.queries))
     if not program.fixed:
-        queries = Classes.of(rows_of_workload, np.linalg.norm(np.asarray(program.queries), axis=1))
+        queries = Classes.of(queries_kept, np.linalg.norm(np.asarray(program.queries), axis=1))
     if geometry.neighbours is not None:
         if len(queries.representatives) == len(base.queries):
             return reduced
@@ -117,15 +115,13 @@ def without_copies(reduced: ascent.ReducedProblem, geometry: Dense) -> ascent.Re
         return with_reduction(
             reduced, ClassReduction(base, program, Classes.distinct(len(base.neighbours)), queries, None)
         )
-    columns = np.ascontiguousarray(rows_of_workload[:, base.neighbours].T)
+    columns = np.ascontiguousarray(queries_kept[:, base.neighbours].T)
     neighbours = Classes.of(columns, np.linalg.norm(columns, axis=1))
-    none_dropped = len(queries.representatives) + len(neighbours.representatives) == len(rows_of_workload) + len(
-        columns
-    )
-    if none_dropped and program.moves is None:
+    is_complete = len(queries.representatives) + len(neighbours.representatives) == len(queries_kept) + len(columns)
+    if is_complete and program.moves is None:
         return reduced
     cells = _on_cells(geometry.basis[:, base.neighbours[neighbours.representatives]])
-    if cells is None and none_dropped:
+    if cells is None and is_complete:
         return reduced
     if cells is None:
         moves = None if program.moves is None else program.moves[:, neighbours.representatives]

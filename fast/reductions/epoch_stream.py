@@ -105,7 +105,6 @@ def _interpolation(places: Array, num_coarse: int) -> Array:
 
 
 def _coarse_problem(problem: FitnessForUse | TotalVariance) -> Any:
-    """Return a problem of the same type with fewer steps and at most `MAX_COARSE_EPOCHS` epochs."""
     geometry: EpochStream = problem.geometry
     rule, steps = geometry.neighbours, geometry.workload.shape[0]
     times = min(rule.times, MAX_COARSE_EPOCHS)

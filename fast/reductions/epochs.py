@@ -87,7 +87,6 @@ def ascend_epochs(
 def _ascend_walks(
     problem: FitnessForUse | TotalVariance, limits: loop.Limits, method: str, start: Solution | None
 ) -> Solution:
-    """Return the best known noise, and a bound by L-BFGS."""
     geometry: Epochs = problem.geometry
     rule, steps = geometry.neighbours, geometry.workload.shape[1]
     if start is not None:
@@ -182,7 +181,6 @@ def _dual(
 def _start_weights(
     start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, query_indices: Any
 ) -> PhaseWeights:
-    """Return the weights of an earlier solution, mixed with a small fraction of uniform weights."""
     uniform = program.first_weights()
     dual: Any = getattr(start, "dual", None)
     blocks: Any = getattr(dual, "neighbour_weights", None)

@@ -419,7 +419,6 @@ class Path:
 
 
 def _optimise(objective: Objective, covariance: Array, path: Path, limits: Limits) -> RunResult:
-    """Run Algorithm 1 from a covariance, with the method's directions."""
     start_time, method = time.perf_counter(), path.method
     point = objective.at(covariance)
     if point is None:
@@ -501,11 +500,9 @@ def _initial_covariance(problem: SupportedProblem, lift: Array | None, method: S
 
 def _dual(problem: SupportedProblem, point: ObjectivePoint) -> FitnessDual | SoftmaxDual:
     """Return the soft-maximum weights; for Problem 1, with 0 for neighbours and queries without a constraint."""
-    neighbour_weights, query_weights = point.neighbour_shares.copy(), point.query_shares.copy()
+    privacy, accuracy = point.neighbour_shares.copy(), point.query_shares.copy()
     if isinstance(problem, SoftmaxFitness):
-        return SoftmaxDual(neighbour_weights, query_weights)
-    neighbour_weights[~np.any(problem.geometry.moves, axis=0)] = 0.0
-    query_weights[problem.geometry.free_queries] = 0.0
-    return FitnessDual(
-        neighbour_weights / neighbour_weights.sum(), query_weights / query_weights.sum() / problem.targets
-    )
+        return SoftmaxDual(privacy, accuracy)
+    privacy[~np.any(problem.geometry.moves, axis=0)] = 0.0
+    accuracy[problem.geometry.free_queries] = 0.0
+    return FitnessDual(privacy / privacy.sum(), accuracy / accuracy.sum() / problem.targets)

@@ -65,7 +65,6 @@ def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
-    """Return the constraints that limit the cost of every phase."""
     if _of_signs(problem):
         return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (

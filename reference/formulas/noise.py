@@ -55,7 +55,6 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _coordinates(geometry: Dense) -> Array:
-    """Return L with rounding errors set to 0."""
     rows = np.asarray(geometry.representation)
     return np.where(np.abs(rows) > 1e-14 * np.abs(rows).max(), rows, 0.0)
 

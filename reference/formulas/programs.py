@@ -48,7 +48,6 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
 
 
 def _kind(problem: AnyProblem) -> str:
-    """Return the key of a problem's formulations: its class, geometry or criterion."""
     name = type(problem).__name__
     if name in formulas.FAMILIES_ON_GEOMETRY and problem.geometry.name in formulas.ON_GEOMETRY:
         return str(problem.geometry.name)
@@ -69,7 +68,6 @@ def _corner(problem: AnyProblem) -> Symbol:
 
 
 def _limits(formula: Formula) -> tuple[Line, ...]:
-    """Return the constraints of a formula with costs on the diagonal of Z."""
     first, *more = formula.program.constraints
     return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *more
 

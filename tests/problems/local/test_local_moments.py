@@ -90,7 +90,7 @@ class TestEntries:
         entries.forms(form, matrix, whole)
         for rows in (1, 3):
             slabs = np.zeros_like(whole)
-            monkeypatch.setattr(moments, "ROWS_PER_BLOCK", rows)
+            monkeypatch.setattr(moments, "BLOCK_ROWS", rows)
             entries.forms(form, matrix, slabs)
             np.testing.assert_allclose(np.tril(slabs), np.tril(whole), atol=1e-10)
 
