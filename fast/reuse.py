@@ -177,7 +177,7 @@ class ReuseEquations:
         block = np.eye(int(starts[-1]))
         if self.diagonal is not None:
             roots = np.sqrt(self.products)
-            block[:count, :count] += self.diagonal.hessian()[:count, :count] / roots / roots[:, None]
+            block[:count, :count] += self.diagonal.curvature()[:count, :count] / roots / roots[:, None]
         for part, pairs, unit, start in zip(self.parts, stiff_pairs, units, starts, strict=False):
             indices = np.concatenate([*part.groups, start + np.arange(len(unit))])
             _add_at(block, indices, part.block(*pairs, unit))

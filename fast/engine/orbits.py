@@ -110,7 +110,7 @@ class RankOneSpectrum:
         products = kernel * (query_rows.T @ change[self.neighbours :] - neighbour_part)
         return np.concatenate([neighbour_rows @ (self.smoothing * neighbour_part - products), query_rows @ products])
 
-    def hessian(self) -> Array:
+    def curvature(self) -> Array:
         """Return ``-∇²G`` in relative weights."""
         neighbour_rows, query_rows, kernel = self._relative()
         neighbour_block = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
@@ -342,7 +342,7 @@ class OrbitSpectrum:
         index[indices] = np.arange(size)
         total = np.zeros((size, size))
         if self.diagonal is not None:
-            total += self.diagonal.hessian()[np.ix_(indices, indices)]
+            total += self.diagonal.curvature()[np.ix_(indices, indices)]
         for part, spectrum in zip(self.program.parts, self.spectra, strict=True):
             members = np.flatnonzero(index[part.groups] >= 0)
             groups = index[part.groups[members]]
