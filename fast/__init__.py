@@ -1,6 +1,6 @@
 """dualmech.fast: the library's own solvers. This folder, `fast/`, imports as `dualmech.fast`.
 
-Names are loaded when they are first used; `fast/__init__.pyi` lists them.
+Names are loaded on first use; `fast/__init__.pyi` lists them.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
-"""Strategies whose noise is cheap, the best of a class: bands, Toeplitz coefficients or buffers, and what they lose.
+"""The best strategies of a class with cheap noise (bands, Toeplitz coefficients or buffers), and their suboptimality.
 
-Descent is in `fast.engine.classes`; what comes out is judged like any other noise.
+The descent is in `fast.engine.classes`; the result is judged like any other noise.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from dualmech.solution import Solution, judged_solution
 from dualmech.threads import blas_threads
 
 CLASSES = {"banded": "bands", "toeplitz": "coefficients", "blt": "buffers"}
-"""The classes, each with what its number counts."""
+"""The classes, and the meaning of their number."""
 
 FORMS = {"banded": "equal", "toeplitz": "scaled"}
-"""What may follow the number: columns of one norm, factors on rows and columns."""
+"""The option after the number: columns of equal norm; factors on rows and columns."""
 
-MOST_BUFFERS = 16
+MAX_BUFFERS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -45,9 +45,9 @@ class ClassOptimum(Displayed):
     Attributes
     ----------
     mechanism : CausalMechanism or EpochsMechanism
-        The strategy, stated for the problem's neighbours: its ``noise`` keeps few rows.
+        The strategy with the problem's neighbours: its ``noise`` needs memory for few rows.
     solution : Solution
-        The same noise as the problem judges it: its `gap` is the distance from the bound on the unrestricted optimum.
+        The same noise, judged: its `gap` is relative to the bound on the unrestricted optimum.
     within : str
         The class.
     """
@@ -58,7 +58,7 @@ class ClassOptimum(Displayed):
 
     @property
     def gap(self) -> float:
-        """How far the noise is above the unrestricted optimum at most, relative."""
+        """Certified relative distance from the unrestricted optimum."""
         return self.solution.gap
 
     @property
@@ -81,21 +81,22 @@ def strategy(
     tol: float = 1e-6,
     bound: Solution | None = None,
 ) -> ClassOptimum:
-    """Return the best causal strategy of a class that descent finds, with its distance from the unrestricted optimum.
+    """Return a locally optimal causal strategy of a class, with its distance from the unrestricted optimum.
 
-    - ``banded:B``: lower-triangular C with B bands, whose noise keeps B - 1 rows; ``banded:B:equal`` with columns of
-      one norm;
-    - ``toeplitz:B``: ``C_ij = c_{i-j}`` with B coefficients, whose noise keeps B - 1 rows;
-      ``toeplitz:B:scaled`` with factors on its rows and columns (`dualmech.strategies.scaled_toeplitz`), as cheap;
+    - ``banded:B``: lower-triangular C with B bands, whose noise needs memory for B - 1 rows; ``banded:B:equal`` with
+      columns of equal norm;
+    - ``toeplitz:B``: ``C_ij = c_{i-j}`` with B coefficients, whose noise needs memory for B - 1 rows;
+      ``toeplitz:B:scaled`` with factors on rows and columns (`dualmech.strategies.scaled_toeplitz`), for the same
+      memory;
     - ``blt:K``: buffered Toeplitz strategies, ``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)`` with ``a_j > 0`` and
-      ``0 < θ_j < 1``, whose noise keeps K rows.
+      ``0 < θ_j < 1``, whose noise needs memory for K rows.
 
-    The descent is local: the best of a class is not proven, its distance from the optimum over all noise is.
-    Persons may have one part, or several (`dualmech.neighbours.participation`, also at least so far apart); then B is
-    at most their separation, so that parts of one person share no noise.
+    Descent is local: the strategy may not be the best of its class, but its distance from the optimum over all noise is
+    certified. Users may have one or several participations (`dualmech.neighbours.participation`, with a fixed or a
+    minimum separation). Then B is at most the separation, so that the participations of a user share no noise.
     Raises `InvalidInputError` or `InputTypeError` for another problem, class or number, other neighbours than one
-    record or participations, more than 4,096 steps but for Toeplitz and buffered strategies on running sums, a bound of
-    another problem.
+    record or participations, more than 4,096 steps (except Toeplitz and buffered strategies on running sums), or a
+    bound of another problem.
 
     Parameters
     ----------
@@ -104,9 +105,9 @@ def strategy(
     within : str
         The class.
     tol : float, default 1e-6
-        Gap to which the bound is solved.
+        Gap for the bound.
     bound : Solution, optional
-        A solution of the same problem: its dual weights are the bound, and nothing is solved.
+        A solution of the same problem, whose dual weights give the bound. By default a bound is computed.
 
     Examples
     --------
@@ -123,19 +124,19 @@ def strategy(
         )
     rule = _rule(problem)
     steps = problem.workload.shape[1]
-    family = _class_of(within, steps, rule, float(getattr(problem.workload, "decay", 1.0)))
+    family = _family(within, steps, rule, float(getattr(problem.workload, "decay", 1.0)))
     if steps > LARGEST_DENSE and not (family.by_series and isinstance(problem.geometry, Stream)):
         raise InvalidInputError(
-            f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more are for running sums and "
-            "within='toeplitz:…' or 'blt:…'"
+            f"problem must have at most {LARGEST_DENSE} steps, got {steps}: more steps are supported for running sums "
+            "with within='toeplitz:…' or 'blt:…'"
         )
     limits = Limits.validated(tol, None, None, None)
     if bound is not None and not validate.instance(Solution, bound=bound).problem.same_as(problem):
         raise InvalidInputError(f"bound must be a solution of the same problem, got one of {bound.problem!r}")
-    begun = time.perf_counter()
-    _, noise = best_mechanism(problem, family, rule)
-    mechanism = noise if rule is None else EpochsMechanism(noise, rule)
-    took = time.perf_counter() - begun
+    start_time = time.perf_counter()
+    _, best = best_mechanism(problem, family, rule)
+    mechanism = best if rule is None else EpochsMechanism(best, rule)
+    seconds = time.perf_counter() - start_time
     solution = judged_solution(
         problem,
         problem.as_primal(mechanism),
@@ -143,28 +144,28 @@ def strategy(
         tol=tol,
         otherwise=Status.GIVEN,
         message=f"the best strategy found within {within}",
-        seconds=took,
+        seconds=seconds,
         solver=f"fast:{within}",
     )
     return ClassOptimum(mechanism, solution, within)
 
 
 def _weights(problem: Any, limits: Limits) -> Any:
-    from dualmech.fast.reductions.epoch_stream import drawn_out_weights  # few problems are as long
+    from dualmech.fast.reductions.epoch_stream import prolonged_weights  # few problems have that many steps
     from dualmech.geometry.epoch_stream import EpochStream
 
-    stated = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
+    accuracy_first = problem.accuracy_first if isinstance(problem, PrivacyFirst) else problem
     if isinstance(problem.geometry, EpochStream):
-        return drawn_out_weights(stated, limits)[0]
-    return fitness.solve_on_geometry(stated, limits).dual
+        return prolonged_weights(accuracy_first, limits)[0]
+    return fitness.solve_on_geometry(accuracy_first, limits).dual
 
 
 def _rule(problem: Any) -> Participation | None:
-    """Return who takes part in several steps, None for one record; refuse what strategies are not optimised for."""
+    """Return the rule of participations, or None for one record; raise `InvalidInputError` for other neighbours."""
     geometry = problem.geometry
     if geometry.name not in ("dense", "stream", "epochs"):
         raise InvalidInputError(
-            f"problem must stand on geometry 'dense', 'stream' or 'epochs', by steps, got {geometry.name!r}"
+            f"problem must have geometry 'dense', 'stream' or 'epochs', over steps, got {geometry.name!r}"
         )
     neighbours = getattr(geometry, "neighbours", None)
     rule = relation_of(neighbours)
@@ -172,31 +173,30 @@ def _rule(problem: Any) -> Participation | None:
         return rule
     if neighbours is not None and rule != ADD_REMOVE:
         raise InvalidInputError(
-            "problem must have one record as neighbours, or persons with parts in several steps on geometry 'epochs'"
+            "problem must have neighbours that differ by one record, or participations on geometry 'epochs'"
         )
     return None
 
 
-def _class_of(within: str, steps: int, rule: Participation | None, decay: float) -> Family:
-    """Return the class of a text, for so many steps, such persons and sums with a decay."""
-    name, _, rest = validate.text(within=within).partition(":")
-    number, _, form = rest.partition(":")
+def _family(within: str, steps: int, rule: Participation | None, decay: float) -> Family:
+    name, _, arguments = validate.text(within=within).partition(":")
+    number, _, form = arguments.partition(":")
     size = validate.whole(number) or 0
     if name not in CLASSES or size < 1 or form not in ("", FORMS.get(name, "")):
         raise InvalidInputError(
             "within must be banded:BANDS, banded:BANDS:equal, toeplitz:COEFFICIENTS, toeplitz:COEFFICIENTS:scaled or "
             f"blt:BUFFERS, got {within!r}"
         )
-    most = MOST_BUFFERS if name == "blt" else min(steps, steps if rule is None else rule.separation)
-    if size > most:
-        why = "" if name == "blt" or rule is None else f", the separation of the neighbours ({rule})"
-        raise InvalidInputError(f"within must have at most {most} {CLASSES[name]}{why}, got {within!r}")
+    max_size = MAX_BUFFERS if name == "blt" else min(steps, steps if rule is None else rule.separation)
+    if size > max_size:
+        reason = "" if name == "blt" or rule is None else f", the separation of the neighbours ({rule})"
+        raise InvalidInputError(f"within must have at most {max_size} {CLASSES[name]}{reason}, got {within!r}")
     if name == "banded":
         return Bands(steps, size, rule, form == "equal")
     if form == "scaled":
-        from dualmech.fast.engine.scaled import ScaledCoefficients  # few ask for it
+        from dualmech.fast.engine.scaled import ScaledCoefficients  # rarely used
 
         return ScaledCoefficients(steps, size, rule, decay)
-    times, apart = (1, steps) if rule is None else (rule.times, rule.separation)
-    shared = np.arange(0, min(times * apart, steps), apart)
+    times, separation = (1, steps) if rule is None else (rule.times, rule.separation)
+    shared = np.arange(0, min(times * separation, steps), separation)
     return (Coefficients if name == "toeplitz" else BufferedSums)(steps, size, shared, decay)

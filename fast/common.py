@@ -1,4 +1,4 @@
-"""Common mechanisms: in closed form for two, by an accelerated fixed point of the dual for more."""
+"""Maximal common mechanisms: in closed form for two mechanisms, by an accelerated fixed point of the dual for more."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ from dualmech.solution import Solution, judged_solution, require_solution
 from dualmech.threads import blas_threads
 from dualmech.validate import Array
 
-# The least trace above several covariances: an accelerated fixed point of the dual, a measurement of quantum states.
+# The upper bound of several covariances with minimum trace; the dual is the measurement of quantum states.
 #
-# Write ``Y_i = V_i V_i'``, so that ``Σ_i Y_i = I`` says that the rows of ``[V_1 … V_p]`` are orthonormal. At a maximum
-# of ``Σ_i tr(P_i Y_i)`` this matrix is the polar factor of ``[P_1 V_1 … P_p V_p]``. Where all ``P_i ⪰ 0``, replacing
-# the matrix by the polar factor never lowers the value (Ježek, Řeháček and Fiurášek 2002). Three things make that
-# quick:
+# With ``Y_i = V_i V_i'``, the constraint ``Σ_i Y_i = I`` means that the rows of ``[V_1 … V_p]`` are orthonormal. At a
+# maximum of ``Σ_i tr(P_i Y_i)`` this matrix is the polar factor of ``[P_1 V_1 … P_p V_p]``. If all ``P_i ⪰ 0``,
+# replacing the matrix by the polar factor never decreases the value (Ježek, Řeháček and Fiurášek 2002). Three measures
+# make this fast:
 #
-# - Σ and all P_i may be shifted by the same matrix. The step changes most where the P_i are small, so their common part
-#   is subtracted first; for two of them hardly a step then remains.
-# - Steps are extrapolated (Anderson 1965): the next begins at the combination of the last ``P_i V_i`` that would have
-#   moved least. Where the value falls, the plain step is taken, and what came before is forgotten. Near the limit of
-#   doubles it falls often; then Nesterov's momentum takes over, which forgets less.
-# - ``Σ_i P_i Y_i`` is the Σ that fits the optimality conditions ``(Σ - P_i) Y_i = 0`` best, but is not yet above the
-#   P_i. It is raised by the positive part of ``P_i - Σ``, one mechanism after the other, which costs far less trace
-#   than a multiple of the identity. During the run it is enough to know that all this costs at most the sum of the
-#   positive eigenvalues: what raises Σ for one mechanism leaves less to raise for the next.
+# - Σ and all P_i may be shifted by the same matrix. Convergence is faster for small P_i, so a common lower bound is
+#   subtracted first; for two mechanisms hardly a step then remains.
+# - Anderson acceleration (1965): the next step starts at the combination of the last ``P_i V_i`` with the minimum norm
+#   of the combined changes. If the value decreases, the plain step is taken, and the history is cleared. Near the limit
+#   of double precision this happens often; then Nesterov's momentum is used instead.
+# - ``Σ_i P_i Y_i`` is the best fit of Σ to the optimality conditions ``(Σ - P_i) Y_i = 0``, but not an upper bound of
+#   the P_i. Adding the positive part of ``P_i - Σ``, for one mechanism after the other, increases the trace much less
+#   than adding a multiple of the identity. During the run, the sum of all positive eigenvalues bounds that increase,
+#   because each addition decreases the later violations.
 
 
-LIFT = 1e-4
-"""Multiple of the identity added to the shifted P_i, in units of their mean variance: it keeps them invertible."""
+IDENTITY_SHIFT = 1e-4
+"""Multiple of the identity added to the shifted P_i to make them invertible, in units of their mean variance."""
 
-CLEAR = 1e-6
-"""Least eigenvalue, relative to the largest, at which a polar factor counts as orthonormal without a second look."""
+ORTHONORMAL_TOL = 1e-6
+"""A polar factor is accepted if the smallest eigenvalue of its Gram matrix exceeds this fraction of the largest."""
 
-MOST_DECOMPOSITIONS = 4  # attempts that one polar factor may take
-MOST_COMBINED, COMBINED_BYTES = 10, 2**28  # steps that are combined, and the memory that they may take
-RIDGE = 1e-10  # added to the correlations of their moves, which become dependent near the optimum
-MOST_FALLS = 3  # of the value, before momentum takes over
-INERTIA = 3  # the momentum after j steps is ``j / (j + INERTIA)``
-ROUND = 5  # steps of the fixed point between two looks at the gap
-PATIENCE = 90  # looks without a smaller gap: on its way to a direction that lost its weight, the covariance costs more
-ROUNDING = 64 * EPS  # relative fall of the value that does not yet count as one
+MAX_DECOMPOSITIONS = 4  # for one polar factor
+MAX_COMBINED_STEPS, MAX_COMBINED_BYTES = 10, 2**28  # limits of Anderson acceleration
+RIDGE = 1e-10  # added to the correlations of the changes, which become dependent near the optimum
+MAX_DECREASES = 3  # decreases of the value before momentum is used
+MOMENTUM_DELAY = 3  # the momentum after j steps is ``j / (j + MOMENTUM_DELAY)``
+STEPS_PER_ROUND = 5  # steps of the fixed point between evaluations of the gap
+MAX_STALLED_ROUNDS = 90  # many, because the gap increases while a direction regains its weight
+DECREASE_TOL = 64 * EPS  # relative decrease of the value that counts as rounding error
 
 WARM_SHARE = 1e-3
-"""Share of equal weights mixed into a warm start: a direction without any weight could not win one back."""
+"""Fraction of equal weights mixed into a warm start, because a direction with weight 0 could not regain any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonProgram:
-    """The bounds in units of order one, less their common part."""
+    """The bounds, shifted by a common lower bound and scaled to order one."""
 
-    bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite but for rounding
-    shift: Array  # (r, r) a common lower bound of the P_i, less a small multiple of the identity
+    bounds: Array  # (p, r, r) ``(P_i - shift) / unit``, positive definite up to rounding
+    shift: Array  # (r, r) a common lower bound of the P_i, minus a small multiple of the identity
     unit: float  # mean variance of the ``P_i - shift``
 
     @classmethod
@@ -77,41 +77,41 @@ class CommonProgram:
         traces = [float(np.trace(excess.sum(axis=0))), EPS * float(np.trace(bounds.sum(axis=0)))]
         unit = max(traces) / (count * size) or 1.0
         identity = np.eye(size)
-        return cls(excess / unit + LIFT * identity, lower - LIFT * unit * identity, unit)
+        return cls(excess / unit + IDENTITY_SHIFT * identity, lower - IDENTITY_SHIFT * unit * identity, unit)
 
     def covariance(self, inner: Array) -> Array:
-        """Return a covariance in the problem's own units."""
+        """Return a covariance in the units of the problem."""
         return self.shift + self.unit * inner
 
     def value(self, inner: float) -> float:
-        """Return a trace in the problem's own units."""
+        """Return a trace in the units of the problem."""
         return float(np.trace(self.shift)) + self.unit * inner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moves:
-    """The last steps, oldest first: where each came to, by how much it moved, and the products of the moves."""
+class StepHistory:
+    """The last steps, oldest first: their end points, changes, and the inner products of the changes."""
 
     ends: tuple[Array, ...] = ()  # (p, r, r) ``P_i V_i``
-    moves: tuple[Array, ...] = ()
+    changes: tuple[Array, ...] = ()
     products: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    age: int = 0  # steps since the value last fell
-    falls: int = 0
+    age: int = 0  # steps since the last decrease of the value
+    decreases: int = 0
 
-    def with_step(self, begin: Array, end: Array) -> Moves:
-        """Return the steps with one more, without the oldest where they are too many."""
-        most = min(max(COMBINED_BYTES // (2 * end.nbytes), 2), MOST_COMBINED)
-        oldest = 1 if len(self.ends) >= most else 0
-        moves = (*self.moves[oldest:], end - begin)
-        products = np.empty((len(moves), len(moves)))
+    def with_step(self, start: Array, end: Array) -> StepHistory:
+        """Return the history with another step, without the oldest step if there are too many."""
+        max_steps = min(max(MAX_COMBINED_BYTES // (2 * end.nbytes), 2), MAX_COMBINED_STEPS)
+        oldest = 1 if len(self.ends) >= max_steps else 0
+        changes = (*self.changes[oldest:], end - start)
+        products = np.empty((len(changes), len(changes)))
         products[:-1, :-1] = self.products[oldest:, oldest:]
-        products[-1] = products[:, -1] = [np.vdot(moves[-1], move) for move in moves]
-        return Moves((*self.ends[oldest:], end), moves, products, self.age + 1, self.falls)
+        products[-1] = products[:, -1] = [np.vdot(changes[-1], change) for change in changes]
+        return StepHistory((*self.ends[oldest:], end), changes, products, self.age + 1, self.decreases)
 
     def extrapolated(self) -> Array:
-        """Return the combination ``Σ_j a_j end_j``, ``Σ_j a_j = 1``, with ``‖Σ_j a_j move_j‖`` least, or momentum's."""
-        if self.falls >= MOST_FALLS:
-            momentum = self.age / (self.age + INERTIA)
+        """Return the ``Σ_j a_j end_j`` with minimum ``‖Σ_j a_j change_j‖``, ``Σ_j a_j = 1``, or the momentum point."""
+        if self.decreases >= MAX_DECREASES:
+            momentum = self.age / (self.age + MOMENTUM_DELAY)
             return (1 + momentum) * self.ends[-1] - momentum * self.ends[-min(len(self.ends), 2)]
         lengths = np.sqrt(np.diagonal(self.products))
         lengths = np.maximum(lengths, EPS * lengths.max()) if lengths.any() else np.ones(len(lengths))
@@ -125,12 +125,12 @@ class Moves:
 class CommonState:
     """The state of the fixed point."""
 
-    objective: float  # at most which the fitted covariance costs once it is raised above the bounds
-    lower_bound: float  # of the weights; both as of the last look
+    objective: float  # upper bound on the trace of the fitted covariance after raising it above the bounds
+    lower_bound: float  # of the weights; objective and bound are of the last evaluation of the gap
     factors: Array  # (p, r, r) V_i
-    pulled: Array  # (p, r, r) ``P_i V_i``
-    last: Moves
-    steps: int  # eigendecompositions so far
+    products: Array  # (p, r, r) ``P_i V_i``
+    history: StepHistory
+    steps: int  # number of eigendecompositions
 
     @property
     def weights(self) -> Array:
@@ -139,88 +139,94 @@ class CommonState:
 
     @property
     def fitted(self) -> Array:
-        """The covariance ``Σ_i P_i Y_i``, in the program's units, symmetrised."""
-        product = (self.pulled @ _transpose(self.factors)).sum(axis=0)
+        """The symmetrised covariance ``Σ_i P_i Y_i``, in the units of the program."""
+        product = (self.products @ _transpose(self.factors)).sum(axis=0)
         return np.asarray((product + product.T) / 2)
 
 
 def start(program: CommonProgram, weights: Array | None = None) -> CommonState:
-    """Begin with equal weights, or near an earlier solution's weights."""
+    """Return the state with equal weights, or near the weights of an earlier solution."""
     count, size, _ = program.bounds.shape
     factors = np.broadcast_to(np.eye(size) / np.sqrt(count), program.bounds.shape)
-    spent = 0
+    decompositions = 0
     if weights is not None:
         values, vectors = np.linalg.eigh((weights + _transpose(weights)) / 2)
         values = (1 - WARM_SHARE) * np.maximum(values, 0.0) + WARM_SHARE / count
-        factors, spent = _polar(vectors * np.sqrt(values)[:, None, :])
-        spent += count
-    pulled = program.bounds @ factors
-    return _with_gap(program, CommonState(np.inf, 0.0, factors, pulled, Moves(), spent))
+        factors, decompositions = _polar(vectors * np.sqrt(values)[:, None, :])
+        decompositions += count
+    products = program.bounds @ factors
+    return _with_gap(program, CommonState(np.inf, 0.0, factors, products, StepHistory(), decompositions))
 
 
 def step(program: CommonProgram, state: CommonState) -> CommonState:
-    """Take a round of steps, then compute the gap."""
-    for _ in range(ROUND):
+    """Take a round of steps, then evaluate the gap."""
+    for _ in range(STEPS_PER_ROUND):
         state = _extrapolated_step(program, state)
     return _with_gap(program, state)
 
 
 def covariance_of(program: CommonProgram, state: CommonState) -> Array:
-    """Return the state's covariance, raised above the bounds, in the problem's own units."""
+    """Return the covariance of a state, raised above the bounds, in the units of the problem."""
     return program.covariance(raise_above_bounds(program.bounds, state.fitted))
 
 
 def raise_above_bounds(bounds: Array, covariance: Array) -> Array:
-    """Return the covariance, raised above every bound up to rounding, the worst violation first."""
-    missing = [_positive_part(bound - covariance) for bound in bounds]
-    order = np.argsort([-np.trace(part) for part in missing], kind="stable")
-    covariance = covariance + missing[order[0]]
+    """Raise a covariance above every bound, up to rounding, in order of decreasing violation."""
+    violations = [_positive_part(bound - covariance) for bound in bounds]
+    order = np.argsort([-np.trace(violation) for violation in violations], kind="stable")
+    covariance = covariance + violations[order[0]]
     for index in order[1:]:
         covariance = covariance + _positive_part(bounds[index] - covariance)
     return (covariance + covariance.T) / 2
 
 
 def _extrapolated_step(program: CommonProgram, state: CommonState) -> CommonState:
-    """Take the step from the extrapolated point, or the plain one where the former lowers the value."""
-    last = state.last
-    begin = last.extrapolated() if last.ends else state.pulled
-    factors, spent = _polar(begin)
-    pulled = program.bounds @ factors
-    if last.ends and not np.vdot(pulled, factors) >= (1 - ROUNDING) * np.vdot(state.pulled, state.factors):
-        begin, last = state.pulled, Moves(falls=last.falls + 1)
-        factors, more = _polar(begin)
-        pulled, spent = program.bounds @ factors, spent + more
-    return replace(state, factors=factors, pulled=pulled, last=last.with_step(begin, pulled), steps=state.steps + spent)
+    """Take the step from the extrapolated point, or the plain step if the former decreases the value."""
+    history = state.history
+    start = history.extrapolated() if history.ends else state.products
+    factors, decompositions = _polar(start)
+    products = program.bounds @ factors
+    if history.ends and not np.vdot(products, factors) >= (1 - DECREASE_TOL) * np.vdot(state.products, state.factors):
+        start, history = state.products, StepHistory(decreases=history.decreases + 1)
+        factors, plain_decompositions = _polar(start)
+        products, decompositions = program.bounds @ factors, decompositions + plain_decompositions
+    return replace(
+        state,
+        factors=factors,
+        products=products,
+        history=history.with_step(start, products),
+        steps=state.steps + decompositions,
+    )
 
 
 def _with_gap(program: CommonProgram, state: CommonState) -> CommonState:
     fitted = state.fitted
-    raised = float(np.trace(fitted) + np.maximum(np.linalg.eigvalsh(program.bounds - fitted), 0.0).sum())
-    proven = program.value(float(np.vdot(state.pulled, state.factors)))
+    trace = float(np.trace(fitted) + np.maximum(np.linalg.eigvalsh(program.bounds - fitted), 0.0).sum())
+    lower_bound = program.value(float(np.vdot(state.products, state.factors)))
     steps = state.steps + len(program.bounds)
-    return replace(state, objective=program.value(raised), lower_bound=proven, steps=steps)
+    return replace(state, objective=program.value(trace), lower_bound=lower_bound, steps=steps)
 
 
 def _polar(blocks: Array) -> tuple[Array, int]:
-    """Return the polar factor ``(G G')^(-1/2) G`` of ``G = [G_1 … G_p]``, and the decompositions that it took.
+    """Return the polar factor ``(G G')^(-1/2) G`` of ``G = [G_1 … G_p]``, and the number of decompositions.
 
-    The square of an ill-conditioned G is known only up to its rounding. The result of the first attempt is far better
-    conditioned, so it is treated the same way.
+    For an ill-conditioned G, ``G G'`` is too inaccurate. The result is then much better conditioned, and is replaced by
+    its own polar factor.
     """
-    decompositions, clear = 0, False
-    while not clear and decompositions < MOST_DECOMPOSITIONS:
+    decompositions, is_orthonormal = 0, False
+    while not is_orthonormal and decompositions < MAX_DECOMPOSITIONS:
         values, vectors = np.linalg.eigh((blocks @ _transpose(blocks)).sum(axis=0))
         decompositions += 1
         floor = len(values) * EPS * values[-1]
         blocks = (vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T @ blocks
-        clear = values[0] > CLEAR * values[-1]
+        is_orthonormal = values[0] > ORTHONORMAL_TOL * values[-1]
     return blocks, decompositions
 
 
 def _positive_part(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(matrix)
-    kept = vectors[:, values > 0] * np.sqrt(values[values > 0])
-    return np.asarray(kept @ kept.T)
+    root = vectors[:, values > 0] * np.sqrt(values[values > 0])
+    return np.asarray(root @ root.T)
 
 
 def _transpose(blocks: Array) -> Array:
@@ -231,21 +237,21 @@ def solve_common(
     problem: CommonMechanism, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
     """Solve the problem to a proven gap; see `dualmech.fast.solve`."""
-    chosen = _choose_method(problem, method)
-    answered = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
-    began = time.perf_counter()
+    resolved_method = _choose_method(problem, method)
+    judge = partial(judged_solution, problem, tol=limits.tol, solver=f"fast:{method}")
+    start_time = time.perf_counter()
     if problem.trivial:
-        nothing = np.zeros(problem.bounds.shape)
-        return answered(nothing[0], CommonDual(nothing), otherwise=Status.STALLED, message=TRIVIAL)
+        zeros = np.zeros(problem.bounds.shape)
+        return judge(zeros[0], CommonDual(zeros), otherwise=Status.STALLED, message=TRIVIAL)
     with np.errstate(all="ignore"):
-        known = _weights(problem, start)
+        start_weights = _weights(problem, start)
         answers = [
             _solve_block(
                 problem.bounds[:, block, block],
                 problem.criterion,
-                chosen,
+                resolved_method,
                 limits,
-                None if known is None else known[:, block, block],
+                None if start_weights is None else start_weights[:, block, block],
             )
             for block in problem.slices
         ]
@@ -254,34 +260,34 @@ def solve_common(
             [scipy.linalg.block_diag(*blocks) for blocks in zip(*(answer.weights for answer in answers), strict=True)]
         )
         primal = problem.feasible(covariance)
-    longest = max(answers, key=lambda answer: answer.iterations)
-    stopped = next((answer.reason for answer in answers if answer.reason is not None), Status.STALLED)
-    seconds = time.perf_counter() - began
-    return answered(
+    slowest = max(answers, key=lambda answer: answer.iterations)
+    reason = next((answer.reason for answer in answers if answer.reason is not None), Status.STALLED)
+    seconds = time.perf_counter() - start_time
+    return judge(
         primal,
         CommonDual(weights),
         seconds=seconds,
-        otherwise=Status.ROUNDING if chosen == "closed_form" else stopped,
-        iterations=longest.iterations,
-        history=longest.history,
+        otherwise=Status.ROUNDING if resolved_method == "closed_form" else reason,
+        iterations=slowest.iterations,
+        history=slowest.history,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedForm(Method):
-    """The optimum of two mechanisms in closed form."""
+    """The closed-form optimum for two mechanisms."""
 
     name = "closed_form"
     problems = ("CommonMechanism",)
 
     def solve(self, problem: CommonMechanism, limits: loop.Limits, *, start: Solution | None = None) -> Solution:
         if (count := len(problem.bounds)) > 2:
-            raise InvalidInputError(f"method closed_form is for two mechanisms, got {count}")
+            raise InvalidInputError(f"method closed_form takes two mechanisms, got {count}")
         return solve_common(problem, limits, method=self.name, start=start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Solved:
+class _BlockSolution:
     covariance: Array
     weights: Array
     iterations: int = 1
@@ -289,51 +295,54 @@ class _Solved:
     history: tuple[Progress, ...] = ()
 
 
-def _solve_block(bounds: Array, criterion: str, method: str, limits: loop.Limits, weights: Array | None) -> _Solved:
+def _solve_block(
+    bounds: Array, criterion: str, method: str, limits: loop.Limits, weights: Array | None
+) -> _BlockSolution:
     if bounds.shape[1] == 1:
-        largest = bounds.ravel() == bounds.max()
-        first = np.arange(len(bounds)) == np.argmax(largest)
-        return _Solved(bounds.max(axis=0), first[:, None, None].astype(np.float64))
+        is_largest = bounds.ravel() == bounds.max()
+        is_first = np.arange(len(bounds)) == np.argmax(is_largest)
+        return _BlockSolution(bounds.max(axis=0), is_first[:, None, None].astype(np.float64))
     if method == "closed_form":
-        covariance, proving = CLOSED_FORMS[criterion](*bounds)
-        return _Solved(_raise_in_units(bounds, covariance), proving)
+        covariance, weights = CLOSED_FORMS[criterion](*bounds)
+        return _BlockSolution(_raise_in_units(bounds, covariance), weights)
     outcome, covariance = _ascend(bounds, method, limits, weights)
-    reached = (outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
-    return _Solved(_raise_in_units(bounds, covariance), *reached)
+    facts = (outcome.best_dual.weights, outcome.iterations, outcome.reason, outcome.history)
+    return _BlockSolution(_raise_in_units(bounds, covariance), *facts)
 
 
 def closed_form(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the least upper bound in trace of two covariances, ``(P + Q)/2 + |P - Q|/2``, and its dual weights.
+    """Return the upper bound of two covariances with minimum trace, ``(P + Q)/2 + |P - Q|/2``, and its dual weights.
 
-    The dual weights are the projectors onto the subspace where P exceeds Q and onto the rest (Helstrom 1969).
+    The dual weights are the projectors onto the positive eigenspace of P - Q and its complement (Helstrom 1969).
     """
     values, vectors = np.linalg.eigh(first - second)
-    larger = vectors[:, values > 0]
-    projector = larger @ larger.T
+    positive_vectors = vectors[:, values > 0]
+    projector = positive_vectors @ positive_vectors.T
     covariance = (first + second) / 2 + (vectors * (np.abs(values) / 2)) @ vectors.T
     return covariance, np.stack([projector, np.eye(len(values)) - projector])
 
 
-# The least volume above several covariances: another maximal common mechanism, the same in every basis.
+# The upper bound of several covariances with minimum volume: a maximal common mechanism that is invariant under changes
+# of basis.
 #
-# In coordinates in which ``Σ_i P_i = I``, Newton's method follows the centres of
-# ``−t log det X − Σ_i log det(C_i − X)``, with ``X = Σ⁻¹`` and ``C_i = P_i⁻¹``. At a centre the weights
-# ``Y_i = S_i⁻¹ / t``, ``S_i = C_i − X``, sum to Σ, and the gap is p/t. For large t rounding spoils the S_i, and the
-# bound loses the square of what the sum misses Σ by. Newton's equations say that ``(S_i⁻¹ + S_i⁻¹ D S_i⁻¹) / t``, D the
-# step, sum to Σ after it, up to the square of the step and the rounding of their solution.
+# In a basis with ``Σ_i P_i = I``, Newton's method follows the minima (centres) of ``−t log det X − Σ_i log det(C_i −
+# X)``, with ``X = Σ⁻¹`` and ``C_i = P_i⁻¹``. At a centre the weights ``Y_i = S_i⁻¹ / t``, ``S_i = C_i − X``, sum to Σ,
+# and the gap is p/t. For large t the S_i are inaccurate, and the bound has an error of the square of ``Σ_i Y_i - Σ``.
+# By the Newton equations, ``(S_i⁻¹ + S_i⁻¹ D S_i⁻¹) / t`` sum to Σ after the step D, up to the square of the step and
+# rounding errors.
 
 
-VOLUME_GROWTH = 10.0  # factor from one sharpness to the next
-CENTRED = 1e-3  # Newton decrement at which a point counts as a centre
-CLOSE_TO_CENTRE = 0.25  # Newton decrement up to which full Newton steps converge quadratically
-MAX_NEWTON_STEPS = 100  # to one centre
-MAX_SHORTENINGS = 10  # halvings of a step that rounding takes out of the domain
-LARGEST_VOLUME = 64  # most coordinates r of a block: a step solves r² equations
+BARRIER_FACTOR = 10.0  # on t
+CENTRING_TOL = 1e-3  # Newton decrement of a centre
+MAX_FULL_STEP_DECREMENT = 0.25  # for smaller Newton decrements, full steps converge quadratically
+MAX_NEWTON_STEPS = 100  # for one centre
+MAX_HALVINGS = 10  # of a step that leaves the domain by rounding errors
+MAX_VOLUME_QUERIES = 64  # maximum r of a block: a step solves r² equations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VolumeProgram:
-    """The cost matrices in coordinates in which the covariances sum to I, and the way back."""
+    """The cost matrices in a basis that makes the covariances sum to I, and the basis."""
 
     costs: Array  # (p, r, r) C_i
     frame: Array  # (r, r) F with ``Σ_i P_i = F F'``
@@ -341,76 +350,77 @@ class VolumeProgram:
 
     @classmethod
     def of(cls, bounds: Array) -> VolumeProgram:
-        """Bring the covariances, which are positive definite, to coordinates in which they sum to I."""
         frame, inner = _summing_to_identity(bounds)
         return cls(np.asarray(np.linalg.inv(inner)), frame, _root_of_determinant(frame @ frame.T))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VolumeState:
-    """A centre, with both sides of the gap that it proves, in the problem's own units."""
+    """A centre with its objective and bound, in the units of the problem."""
 
     objective: float
     lower_bound: float
     covariance: Array
     centre: Array  # X
-    weights: Array  # (p, r, r) Y_i, in the problem's own units
-    sharpness: float
-    steps: int  # Newton steps so far
+    weights: Array  # (p, r, r) Y_i, in the units of the problem
+    barrier_parameter: float  # t
+    steps: int  # number of Newton steps
 
 
 def start_volume(program: VolumeProgram) -> VolumeState:
-    """Begin at X = I / 2, which is within all ``C_i ⪰ I``."""
+    """Return the state at X = I / 2, which is feasible because all ``C_i ⪰ I``."""
     centre = np.eye(len(program.frame)) / 2
-    return _proven(program, centre, _inverses(program.costs - centre), 1.0, 0)
+    return _state_at(program, centre, _inverses(program.costs - centre), 1.0, 0)
 
 
-def sharpen_volume(program: VolumeProgram, state: VolumeState) -> VolumeState:
-    """Return the centre of the next sharpness."""
-    sharpness = VOLUME_GROWTH * state.sharpness
-    return _proven(program, *_volume_centre(program.costs, state.centre, sharpness, state.steps))
+def volume_step(program: VolumeProgram, state: VolumeState) -> VolumeState:
+    """Return the centre for the next barrier parameter."""
+    barrier_parameter = BARRIER_FACTOR * state.barrier_parameter
+    return _state_at(program, *_volume_centre(program.costs, state.centre, barrier_parameter, state.steps))
 
 
-def _proven(program: VolumeProgram, centre: Array, weights: Array, sharpness: float, steps: int) -> VolumeState:
-    """Return a point of the path with both sides of its gap; weights in any unit."""
+def _state_at(
+    program: VolumeProgram, centre: Array, weights: Array, barrier_parameter: float, steps: int
+) -> VolumeState:
+    """Return the state at a centre, with its objective and bound; weights may have any scale."""
     frame = program.frame
     mean = float(np.einsum("ikl,ilk->", program.costs, weights)) / len(centre)
     return VolumeState(
         program.unit / _root_of_determinant(centre),
         program.unit * _root_of_determinant(weights.sum(axis=0)) / mean,
         frame @ np.linalg.inv(centre) @ frame.T,
-        *(centre, frame @ weights @ frame.T, sharpness, steps),
+        *(centre, frame @ weights @ frame.T, barrier_parameter, steps),
     )
 
 
 def volume_of_two(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the least volume above two covariances, and weights that prove it.
+    """Return the upper bound of two covariances with minimum volume, and its dual weights.
 
-    With ``P = F diag(s) F'`` and ``Q = F diag(1 − s) F'``, one F for both, it is ``Σ = F diag(max(s, 1 − s)) F'``.
+    With ``P = F diag(s) F'`` and ``Q = F diag(1 − s) F'`` for the same F, it is ``Σ = F diag(max(s, 1 − s)) F'``.
     Proof: let ``X = F' Σ⁻¹ F`` for an upper bound Σ. It is ``⪯ diag(1/s)`` and ``⪯ diag(1/(1 − s))``, so its diagonal
     entries are at most ``1/max(s_i, 1 − s_i)``, and by Hadamard's inequality ``det X ≤ Π_i X_ii``.
     """
     frame, (inner, _) = _summing_to_identity(np.stack([first, second]))
     values, vectors = np.linalg.eigh(inner)
-    factor, least = frame @ vectors, np.maximum(values, 1 - values)
-    shares = np.stack([values >= 0.5, values < 0.5]) * least
-    return (factor * least) @ factor.T, (factor * shares[:, None, :]) @ factor.T
+    factor, maximum = frame @ vectors, np.maximum(values, 1 - values)
+    diagonals = np.stack([values >= 0.5, values < 0.5]) * maximum
+    return (factor * maximum) @ factor.T, (factor * diagonals[:, None, :]) @ factor.T
 
 
 def _summing_to_identity(bounds: Array) -> tuple[Array, Array]:
-    """Return F with ``Σ_i P_i = F F'``, and the ``F⁻¹ P_i F⁻¹'``."""
+    """Return F with ``Σ_i P_i = F F'``, and all ``F⁻¹ P_i F⁻¹'``."""
     frame: Array = np.linalg.cholesky(bounds.sum(axis=0))
     return frame, _in_frame(frame, bounds)
 
 
 def _in_frame(frame: Array, matrices: Array) -> Array:
-    """Return ``F⁻¹ M F⁻¹'`` of symmetric matrices (p, r, r)."""
+    """Return ``F⁻¹ M F⁻¹'`` for symmetric matrices, shape (p, r, r)."""
     inner = np.linalg.solve(frame, np.swapaxes(np.linalg.solve(frame, matrices), 1, 2))
     return np.asarray((inner + np.swapaxes(inner, 1, 2)) / 2)
 
 
 def _inverses(matrices: Array) -> Array:
-    """Return the inverses of positive definite matrices (p, r, r), symmetric however ill-conditioned these are."""
+    """Return exactly symmetric inverses of positive definite matrices, shape (p, r, r)."""
     factors = np.linalg.inv(np.linalg.cholesky(matrices))
     return np.asarray(np.swapaxes(factors, 1, 2) @ factors)
 
@@ -419,70 +429,65 @@ def _root_of_determinant(covariance: Array) -> float:
     return float(np.exp(np.linalg.slogdet(covariance)[1] / len(covariance)))
 
 
-def _volume_centre(costs: Array, point: Array, sharpness: float, steps: int) -> tuple[Array, Array, float, int]:
-    """Return the X (r, r) at which ``−t log det X − Σ_i log det(C_i − X)`` is least, and weights (p, r, r).
+def _volume_centre(costs: Array, point: Array, barrier_parameter: float, steps: int) -> tuple[Array, Array, float, int]:
+    """Minimise ``−t log det X − Σ_i log det(C_i − X)`` from a feasible point by Newton's method.
 
-    It begins at a point within all C_i. The function is self-concordant: steps of ``1/(1 + λ)``, λ the Newton
-    decrement, stay inside but for rounding. Where rounding keeps λ from falling, the point is as close to the centre as
-    doubles allow. Raises `numpy.linalg.LinAlgError` where that is not close enough to have bounds. Returns the
-    sharpness, and the number of steps so far, as well.
+    Return X (r, r), weights (p, r, r), t and the number of steps. The function is self-concordant: with the Newton
+    decrement λ, steps of length ``1/(1 + λ)`` stay feasible up to rounding. The method ends at the limit of double
+    precision if λ is small and stops decreasing. Raises `numpy.linalg.LinAlgError` if λ never becomes small.
     """
-    last = np.inf
+    last_decrement = np.inf
     for step in range(steps + 1, steps + MAX_NEWTON_STEPS + 1):
         factor = np.asarray(np.linalg.cholesky(point), dtype=np.float64)
-        move, decrement, weights = _volume_move(costs, factor, sharpness)
-        close = decrement <= CLOSE_TO_CENTRE
-        point = _moved_within(costs, factor, move if close else move / (1 + decrement))
-        if decrement < CENTRED or (close and decrement >= last):
-            back = np.linalg.inv(factor)
-            return point, back.T @ weights @ back, sharpness, step
-        last = decrement if close else np.inf
-    raise np.linalg.LinAlgError(f"no centre at sharpness {sharpness:g}: the Newton decrement is {decrement:g}")
+        direction, decrement, weights = _newton_step(costs, factor, barrier_parameter)
+        is_close = decrement <= MAX_FULL_STEP_DECREMENT
+        point = _feasible_step(costs, factor, direction if is_close else direction / (1 + decrement))
+        if decrement < CENTRING_TOL or (is_close and decrement >= last_decrement):
+            inverse = np.linalg.inv(factor)
+            return point, inverse.T @ weights @ inverse, barrier_parameter, step
+        last_decrement = decrement if is_close else np.inf
+    raise np.linalg.LinAlgError(f"no centre at t = {barrier_parameter:g}: the Newton decrement is {decrement:g}")
 
 
-def _volume_move(costs: Array, factor: Array, sharpness: float) -> tuple[Array, float, Array]:
-    """Return the Newton step in coordinates in which the point is I, the Newton decrement, and weights after the step.
-
-    There the equations are never far from their scale.
-    """
+def _newton_step(costs: Array, factor: Array, barrier_parameter: float) -> tuple[Array, float, Array]:
+    """Return the Newton step in a basis that makes the point I, the Newton decrement, and the new weights."""
     size = len(factor)
     slacks = _inverses(_in_frame(factor, costs) - np.eye(size))
-    slope = slacks.sum(axis=0) / sharpness - np.eye(size)
-    curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / sharpness
-    move = -np.linalg.solve(curvature, slope.ravel())
-    # Not by the slope: near the centre rounding could make its product with the step negative.
-    decrement = float(np.sqrt(sharpness * (move @ curvature @ move)))
-    matrix = move.reshape(size, size)
+    gradient = slacks.sum(axis=0) / barrier_parameter - np.eye(size)
+    curvature = np.eye(size**2) + sum(np.kron(slack, slack) for slack in slacks) / barrier_parameter
+    direction = -np.linalg.solve(curvature, gradient.ravel())
+    # The product of gradient and step could be negative by rounding errors near the centre.
+    decrement = float(np.sqrt(barrier_parameter * (direction @ curvature @ direction)))
+    matrix = direction.reshape(size, size)
     matrix = (matrix + matrix.T) / 2
-    return matrix, decrement, (slacks + slacks @ matrix @ slacks) / sharpness
+    return matrix, decrement, (slacks + slacks @ matrix @ slacks) / barrier_parameter
 
 
-def _moved_within(costs: Array, factor: Array, move: Array) -> Array:
-    """Return the point after a step, which is shortened until the point lies within all C_i."""
-    for _ in range(MAX_SHORTENINGS):
-        moved = factor @ (np.eye(len(factor)) + move) @ factor.T
-        moved = (moved + moved.T) / 2
-        if all(linalg.cholesky(matrix) is not None for matrix in (moved, *(costs - moved))):
-            return moved
-        move = move / 2
-    raise np.linalg.LinAlgError("no step within the constraints")
+def _feasible_step(costs: Array, factor: Array, direction: Array) -> Array:
+    for _ in range(MAX_HALVINGS):
+        candidate = factor @ (np.eye(len(factor)) + direction) @ factor.T
+        candidate = (candidate + candidate.T) / 2
+        if all(linalg.cholesky(matrix) is not None for matrix in (candidate, *(costs - candidate))):
+            return candidate
+        direction = direction / 2
+    raise np.linalg.LinAlgError("no step is feasible")
 
 
 CLOSED_FORMS = {"trace": closed_form, "volume": volume_of_two}
-"""By criterion, the optimum of two."""
+"""Closed-form optimum for two mechanisms, by criterion."""
 
 
 def _choose_method(problem: CommonMechanism, method: str) -> str:
     count, iterative = len(problem.bounds), "fixed_point" if problem.criterion == "trace" else "newton"
-    chosen = ("closed_form" if count == 2 else iterative) if method == "auto" else method
-    if chosen not in ("closed_form", iterative):
-        raise InvalidInputError(f"method {chosen} is not for criterion {problem.criterion!r}, whose is {iterative}")
+    resolved_method = ("closed_form" if count == 2 else iterative) if method == "auto" else method
+    if resolved_method not in ("closed_form", iterative):
+        raise InvalidInputError(f"method {resolved_method} is not for criterion {problem.criterion!r}: use {iterative}")
     largest = max((part.stop - part.start for part in problem.slices), default=0)
-    if chosen == "newton" and largest > LARGEST_VOLUME:
+    if resolved_method == "newton" and largest > MAX_VOLUME_QUERIES:
         raise InvalidInputError(
-            f"method newton takes at most {LARGEST_VOLUME} common queries of {count} mechanisms, got {largest}"
+            f"method newton takes at most {MAX_VOLUME_QUERIES} common queries of {count} mechanisms, got {largest}"
         )
-    return chosen
+    return resolved_method
 
 
 def _ascend(
@@ -490,10 +495,10 @@ def _ascend(
 ) -> tuple[loop.Outcome[CommonState] | loop.Outcome[VolumeState], Array]:
     if method == "newton":
         volume = VolumeProgram.of(bounds)
-        sharpened = loop.run(start_volume(volume), partial(sharpen_volume, volume), limits)
-        return sharpened, sharpened.best_primal.covariance
+        path = loop.run(start_volume(volume), partial(volume_step, volume), limits)
+        return path, path.best_primal.covariance
     program = CommonProgram.of(bounds)
-    outcome = loop.run(start(program, weights), partial(step, program), limits, patience=PATIENCE)
+    outcome = loop.run(start(program, weights), partial(step, program), limits, patience=MAX_STALLED_ROUNDS)
     return outcome, covariance_of(program, outcome.best_primal)
 
 
@@ -501,7 +506,7 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
     if start is None:
         return None
     if problem.criterion == "volume":
-        raise InvalidInputError("start belongs to criterion 'trace': a path of centres has its own")
+        raise InvalidInputError("start is for criterion 'trace' only: a path of centres has a fixed start")
     weights: Any = getattr(require_solution(start, "start").dual, "weights", None)
     if np.shape(weights) != problem.bounds.shape or not np.all(np.isfinite(weights)):
         count, size, _ = problem.bounds.shape
@@ -510,34 +515,34 @@ def _weights(problem: CommonMechanism, start: Solution | None) -> Array | None:
 
 
 def _raise_in_units(bounds: Array, covariance: Array) -> Array:
-    """Return the covariance raised above every bound with each coordinate in its own unit, as it will be judged.
+    """Raise the covariance above every bound in units that scale all coordinates alike, as for the judge.
 
-    Only rounding errors remain. An error that is small in the noisiest coordinate's unit may be large in a quiet
-    coordinate's unit.
+    This corrects rounding errors: an error that is small relative to the noisiest coordinate can be large relative to
+    a coordinate with little noise.
     """
     units = np.sqrt(np.diagonal(bounds, axis1=1, axis2=2).max(axis=0))
     scale = units * units[:, None]
     return raise_above_bounds(bounds / scale, covariance / scale) * scale
 
 
-# Chains of common mechanisms with the library's own solver, every stage far below the requested tolerance.
+# Chains of common mechanisms, with every stage solved far below the requested tolerance.
 
 
 STAGE_GAP = 1e-10
-"""Gap to which a stage is solved where doubles reach it: the next stage inherits the rest of the gap."""
+"""Gap of a stage, if double precision permits: the next stage inherits the remaining gap."""
 
 
 @blas_threads()
 def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
-    """Return the chain of certified common mechanisms of two or more, in the order in which they drop out.
+    """Return the chain of certified common mechanisms of two or more mechanisms, in order of elimination.
 
     Stage s releases the information that mechanisms s, s + 1, … share and that no earlier stage released, so that the
-    choice among them can wait for its answer. Raises `InvalidInputError` or
-    `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance that is not positive.
-    Returns `Chain`: with a judged `Solution` for every stage, and an `UncertifiedWarning` where one is not proven.
+    choice of a mechanism can depend on the answer. Returns a `Chain` with a judged `Solution` for every stage, and
+    issues an `UncertifiedWarning` if a stage is not certified. Raises `InvalidInputError` or `InputTypeError` for
+    arguments that `dualmech.CommonMechanism` refuses, or a tolerance that is not positive.
 
-    - `mechanisms`: two or more, on the same cells, or of tables on the same attributes, with the same neighbours, none
-      releasing anything exactly;
+    - `mechanisms`: two or more, on the same cells, or tables on the same attributes, with the same neighbours; none may
+      release a query exactly;
     - `tol`: gap to prove in every stage.
 
     Examples
@@ -554,7 +559,7 @@ def chain(mechanisms: Sequence[GaussianPrivacy], *, tol: float = 1e-6) -> Chain:
     accuracy = min(validate.positive_number(tol=tol), STAGE_GAP)
 
     def stage(problem: CommonMechanism) -> Solution:
-        # The chain, not this stage, reports that the requested tolerance was missed.
+        # The chain reports a missed tolerance, not this stage.
         return solve_common(problem, loop.Limits(accuracy))
 
     return build(mechanisms, stage, tol=tol, solver="fast:chain")

@@ -1,8 +1,8 @@
-"""The Eigen-Design: weighted eigen-queries as a strategy, and how far it is from the best strategy of all.
+"""The Eigen-Design: weighted eigen-queries as a strategy, with its certified distance from the best strategy.
 
 The algorithm of Li and Miklau, "An adaptive mechanism for accurate query answering under differential privacy", PVLDB
-5(6), 2012 (Program 2), with their two reductions of its cost (section 4). It is a heuristic for `TotalVariance`, and
-`TotalVariance` certifies its answer.
+5(6), 2012 (Program 2), with their two reductions of its cost (section 4). It is a heuristic for `TotalVariance`, which
+certifies its answer.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
 
 METHODS = ("newton", "separation", "principal")
 
-MOST_STEPS = 1000  # steps of the interior-point method after which it gives up; it takes some ten
+MAX_STEPS = 1000  # limit for the interior-point method, which takes about ten
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EigenDesign(Displayed):
     """A strategy of weighted eigen-queries, and its certificate."""
 
-    problem: TotalVariance  # the problem that the strategy approximates: the least total variance of any strategy
-    # of Program 1, a `QueryWeighting`: its `primal` are the weights, its problem's `design` the eigen-queries
+    problem: TotalVariance  # minimum total variance over all strategies
+    # of Program 1, a `QueryWeighting`: `primal` has the weights, and its problem's `design` the eigen-queries
     weighting: Solution
-    # (p, d) A, the weighted eigen-queries and then the queries that complete its columns; squared cost 1
+    # (p, d) A, of squared cost 1: the weighted eigen-queries, then the queries that complete the columns
     strategy: Array
-    covariance: Array  # (k, k) of the noise on the basis, after least squares from unit noise on A x
+    covariance: Array  # (k, k) of the noise in the basis, after least squares from unit noise on A x
     dual: VarianceDual  # weights λ on the cells that prove the lower bound
-    # the strategy's total variance, a lower bound on every strategy's, and the gap between them
+    # the total variance of the strategy, a lower bound over all strategies, and the gap
     certificate: Certificate
 
     @property
     def total_variance(self) -> float:
-        """Total variance of the workload, weighted as the problem says, at squared privacy cost 1."""
+        """Weighted total variance of the workload at squared privacy cost 1."""
         return self.certificate.objective
 
     @property
     def ratio(self) -> float:
-        """Proven limit on the root mean square error, as a multiple of the best strategy's error."""
+        """Certified upper bound on the root mean square error, relative to the best strategy."""
         return math.sqrt(1 + self.certificate.gap)
 
     @property
@@ -74,7 +74,7 @@ class EigenDesign(Displayed):
             "problem": self.problem.headline,
             "total variance": self.total_variance,
             "lower bound": self.certificate.lower_bound,
-            "error, at most, of the best": self.ratio,
+            "error over the best, at most": self.ratio,
         }
 
     def __repr__(self) -> str:
@@ -94,15 +94,14 @@ def eigen_design(
     tol: float = 1e-9,
     bound_tol: float | None = 1e-6,
 ) -> EigenDesign:
-    """Choose a strategy of weighted eigen-queries for a workload, and certify it against the best strategy.
+    """Choose a strategy of weighted eigen-queries for a workload, and certify its distance from the best strategy.
 
-    Neighbours differ by one record added or removed.
-    Raises `InvalidInputError` or `InputTypeError` for arguments that `TotalVariance` and `designs.eigen_queries`
-    refuse, or options out of range.
-    Returns `EigenDesign`: an `UncertifiedWarning` says where Program 1 was not solved to `tol` (not for the reductions,
-    whose `weighting.gap` is their price).
+    Neighbours differ by one record added or removed. Returns an `EigenDesign`. An `UncertifiedWarning` is issued if
+    Program 1 was not solved to `tol` (not for the reductions, whose loss is at most `weighting.gap`). Raises
+    `InvalidInputError` or `InputTypeError` for arguments that `TotalVariance` and `designs.eigen_queries` refuse, or
+    options out of range.
     With ``X = A'A`` and ``G = W'W``, the optimality conditions of `TotalVariance` give λ proportional to the diagonal
-    of ``X⁻¹ G X⁻¹``: the bound "at once". (Li and Miklau compare with the uniform λ.)
+    of ``X⁻¹ G X⁻¹``: the immediate bound. (Li and Miklau compare with the uniform λ.)
 
     Parameters
     ----------
@@ -112,20 +111,19 @@ def eigen_design(
         Weight of each query's variance, as for `TotalVariance`; `strategies.relative_weights` for
         relative errors.
     complete : bool, default True
-        Whether to complete the columns (Program 2, steps 4 and 5), which costs nothing and can only help.
+        Whether to complete the columns (Program 2, steps 4 and 5), which never increases the error.
     method : {"newton", "separation", "principal"}
-        How to find the weights of the k eigen-queries: all at once; by eigen-query separation, in groups of
-        consecutive eigenvalues whose common factors are found afterwards; or with one common weight for all but
-        the principal eigenvectors.
+        How to weight the k eigen-queries: jointly; by eigen-query separation, in groups of consecutive eigenvalues
+        with common factors afterwards; or with one common weight for all but the principal eigenvectors.
     group_size : int, optional
         Size of a group for ``separation``; by default the cube root of k, rounded.
     share : float, default 0.1
-        Share of the eigen-queries that are principal for ``principal``, above 0 and at most 1.
+        Fraction of principal eigen-queries for ``principal``, above 0 and at most 1.
     tol : float, default 1e-9
-        Gap to which Program 1 is solved (for the reductions, each part of it).
+        Gap for Program 1 (for the reductions, for each part).
     bound_tol : float, optional
-        Gap to which `TotalVariance` is solved for the bound; None for the bound that follows from the strategy
-        at once, which is often within a percent of the best where W has full column rank.
+        Gap for `TotalVariance` to compute the bound; None for the immediate bound from the strategy,
+        which is often within a percent of the best bound if W has full column rank.
 
     Examples
     --------
@@ -135,22 +133,22 @@ def eigen_design(
     >>> found.strategy.shape, round(found.total_variance, 4), round(found.ratio, 4)
     ((15, 8), 20.8882, 1.0813)
     """
-    find = _finder(method, group_size, share)
-    limits = loop.Limits.validated(tol, MOST_STEPS)
+    finder = _finder(method, group_size, share)
+    limits = loop.Limits.validated(tol, MAX_STEPS)
     validate.boolean(complete=complete)
     if bound_tol is not None:
         bound_tol = validate.positive_number(bound_tol=bound_tol)
     problem = TotalVariance(workload, weights, geometry="dense")
     program = QueryWeighting(_weighted_workload(problem), designs.eigen_queries(_weighted_workload(problem)))
-    best = _weigh(program, method, find, limits)
-    strategy = program.strategy(best.primal)
+    weighting = _weigh(program, method, finder, limits)
+    strategy = program.strategy(weighting.primal)
     strategy = strategy[np.any(strategy, axis=1)]
     if complete:
         strategy = strategies.completed(strategy)
     basis, root = least_squares(strategy)
-    half = problem.basis @ basis.T @ root
-    judgement = _judge_covariance(problem, half @ half.T, bound_tol)
-    return EigenDesign(problem, best, strategy, judgement.primal, judgement.dual, judgement.certificate)
+    noise_root = problem.basis @ basis.T @ root
+    judgement = _judge_covariance(problem, noise_root @ noise_root.T, bound_tol)
+    return EigenDesign(problem, weighting, strategy, judgement.primal, judgement.dual, judgement.certificate)
 
 
 @blas_threads()
@@ -162,15 +160,14 @@ def eigen_weights(
     share: float = 0.1,
     tol: float = 1e-9,
 ) -> Solution:
-    """Weigh given eigen-queries, all at once or by a reduction.
+    """Weight given eigen-queries, jointly or by a reduction.
 
-    `eigen_design` decomposes a workload anew each time; here one decomposition serves every way of weighing.
-    Raises `InvalidInputError` or `InputTypeError` for a problem that is no `QueryWeighting`, options out of range.
-    Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
-    Returns `Solution`: of the program, so that its `gap` bounds the loss of a reduction. An
-    `UncertifiedWarning` says where ``newton`` did not reach `tol`.
+    `eigen_design` decomposes a workload in every call; here one decomposition can be used with every method. Returns a
+    `Solution` of the program, so that its `gap` bounds the loss of a reduction. An `UncertifiedWarning` is issued if
+    ``newton`` did not reach `tol`. Raises `InvalidInputError` or `InputTypeError` for a problem that is no
+    `QueryWeighting`, or options out of range. Source: section 4 of Li and Miklau, PVLDB 5(6), 2012.
 
-    - `program`: Program 1 on the workload's `designs.eigen_queries`, in their order: of falling eigenvalues;
+    - `program`: Program 1 on the workload's `designs.eigen_queries`, in order of decreasing eigenvalues;
     - `method`, `group_size`, `share`, `tol`: as for `eigen_design`.
 
     Examples
@@ -183,67 +180,68 @@ def eigen_weights(
     [2289, 2342, 2588]
     """
     validate.instance(QueryWeighting, program=program)
-    find = _finder(method, group_size, share)
-    return _weigh(program, method, find, loop.Limits.validated(tol, MOST_STEPS))
+    finder = _finder(method, group_size, share)
+    return _weigh(program, method, finder, loop.Limits.validated(tol, MAX_STEPS))
 
 
-def _weigh(program: QueryWeighting, method: str, find: weighting.Finder, limits: loop.Limits) -> Solution:
-    """Weigh the queries; warn where ``newton`` did not reach the tolerance."""
+def _weigh(program: QueryWeighting, method: str, finder: weighting.Finder, limits: loop.Limits) -> Solution:
+    """Weight the queries; warn if ``newton`` did not reach the tolerance."""
     if method == "newton":
-        return warn_if_uncertified(weighting.run(program, find, limits, "fast:newton"), stacklevel=4)
-    message = f"{method} stops at the best weights of its parts."
-    return weighting.run(program, find, limits, f"fast:{method}", message)
+        return warn_if_uncertified(weighting.run(program, finder, limits, "fast:newton"), stacklevel=4)
+    message = f"{method} ends at the best weights of its parts."
+    return weighting.run(program, finder, limits, f"fast:{method}", message)
 
 
 def _weighted_workload(problem: TotalVariance) -> Workload:
-    """Return the queries of positive weight, each times the root of it: a workload of equal total variance."""
-    kept, roots = problem.asked, np.sqrt(problem.asked_weights)
-    if len(kept) == len(problem.weights) and np.all(roots == 1):
+    """Return the queries of positive weight times the roots of the weights: a workload of equal total variance."""
+    queries_kept, roots = problem.asked, np.sqrt(problem.asked_weights)
+    if len(queries_kept) == len(problem.weights) and np.all(roots == 1):
         return problem.workload
-    queries = problem.workload.select(kept)
+    queries = problem.workload.select(queries_kept)
     scaled = queries.matrix.multiply(roots[:, None]) if queries.is_sparse else queries.matrix * roots[:, None]
     return Workload(scaled, queries.names, queries.groups, queries.domain)
 
 
 def _judge_covariance(problem: TotalVariance, covariance: Array, tol: float | None) -> Solution:
-    """Let the problem judge a covariance by weights that follow from it, or by a solution's if these prove more."""
+    """Judge a covariance with its immediate dual weights, or with the weights of a solution if these prove more."""
     rows = problem.geometry.representation * np.sqrt(problem.asked_weights)[:, None]
-    pull = rows @ covariance @ problem.basis
-    shares = np.einsum("ji,ji->i", pull, pull)
-    verdict = partial(judged_solution, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
-    start = verdict(covariance, VarianceDual(shares / shares.sum()))
+    products = rows @ covariance @ problem.basis
+    shares = np.einsum("ji,ji->i", products, products)
+    judge = partial(judged_solution, problem, tol=tol or 1.0, otherwise=Status.STEPS_EXHAUSTED)
+    start = judge(covariance, VarianceDual(shares / shares.sum()))
     if not start.certificate.feasible:
-        start = verdict(problem.feasible(covariance), start.dual)
+        start = judge(problem.feasible(covariance), start.dual)
     if tol is None or start.status is Status.CERTIFIED:
         return start
-    best = fitness.solve_on_geometry(problem, loop.Limits(tol), start=start)
-    return verdict(start.primal, best.dual) if best.lower_bound > start.lower_bound else start
+    solution = fitness.solve_on_geometry(problem, loop.Limits(tol), start=start)
+    return judge(start.primal, solution.dual) if solution.lower_bound > start.lower_bound else start
 
 
 def _finder(method: str, group_size: int | None, share: float) -> weighting.Finder:
     validate.choice(METHODS, method=method)
     size = None if group_size is None else validate.size(group_size=group_size)
     if size is not None and method != "separation":
-        raise InvalidInputError(f"group_size belongs to the method separation, not to {method}")
-    part = validate.positive_number(share=share)
-    if part > 1:
-        raise InvalidInputError(f"share must be above 0 and at most 1, got {part:g}")
+        raise InvalidInputError(f"group_size is an option of method separation, not of {method}")
+    fraction = validate.positive_number(share=share)
+    if fraction > 1:
+        raise InvalidInputError(f"share must be above 0 and at most 1, got {fraction:g}")
     if method == "separation":
         return partial(_by_groups, size)
-    return partial(_principal, part) if method == "principal" else weighting.best
+    return partial(_principal, fraction) if method == "principal" else weighting.best
 
 
 def _by_groups(
     size: int | None, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
-) -> weighting.Found:
+) -> weighting.WeightingResult:
     width = size or max(round(len(costs) ** (1 / 3)), 1)
     groups = [slice(start, start + width) for start in range(0, len(costs), width)]
     parts = [weighting.best(costs[group], sensitivities[group], power, limits).weights for group in groups]
     return _weigh_groups(list(zip(groups, parts, strict=True)), costs, sensitivities, power, limits)
 
 
-def _principal(share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits) -> weighting.Found:
-    """Weigh the first queries one by one, and all others together."""
+def _principal(
+    share: float, costs: Array, sensitivities: Array, power: int, limits: loop.Limits
+) -> weighting.WeightingResult:
     count = math.ceil(share * len(costs))
     groups = [(slice(i, i + 1), np.ones(1)) for i in range(count)]
     if count < len(costs):
@@ -253,10 +251,12 @@ def _principal(share: float, costs: Array, sensitivities: Array, power: int, lim
 
 def _weigh_groups(
     groups: Sequence[tuple[slice, Array]], costs: Array, sensitivities: Array, power: int, limits: loop.Limits
-) -> weighting.Found:
-    """Find the best common factors of groups of weights: Program 1 again, each group a query."""
-    totals = np.array([float((costs[group] * part**-power).sum()) for group, part in groups])
-    rows = np.array([sensitivities[group].T @ part for group, part in groups])
-    best = weighting.best(totals, rows, power, limits)
-    weights = np.concatenate([factor * part for factor, (_, part) in zip(best.weights, groups, strict=True)])
-    return replace(best, weights=weights)
+) -> weighting.WeightingResult:
+    """Find the best common factors for groups of weights: Program 1 with a query for each group."""
+    totals = np.array([float((costs[group] * weights_of_group**-power).sum()) for group, weights_of_group in groups])
+    rows = np.array([sensitivities[group].T @ weights_of_group for group, weights_of_group in groups])
+    factors = weighting.best(totals, rows, power, limits)
+    weights = np.concatenate(
+        [factor * weights_of_group for factor, (_, weights_of_group) in zip(factors.weights, groups, strict=True)]
+    )
+    return replace(factors, weights=weights)

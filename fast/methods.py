@@ -20,17 +20,18 @@ class FamilySolver:
     """The default solver of a family of problems, and its properties."""
 
     solve: str | Callable[..., Solution]
-    """A function, or its place: of a problem, `Limits` and a method's name; `start` and `orbits` if it takes them."""
+    """A function, or its import path: of a problem, `Limits` and a method's name; also of `start` and `orbits` if it
+    supports them."""
 
     methods: tuple[str, ...] = ()
     """The names of its methods besides ``"auto"``."""
 
     follows_tol: bool = False
-    """Whether its steps depend on the tolerance, so that a tighter tolerance can end in a worse answer."""
+    """Whether its steps depend on the tolerance, so that a tighter tolerance can give a worse answer."""
 
 
 ON_GEOMETRY = FamilySolver("dualmech.fast.fitness:solve_on_geometry", ("fixed_point", "newton"), follows_tol=True)
-"""The solver of families whose algorithm is that of their geometry."""
+"""The solver of families whose algorithm depends on the geometry."""
 
 FAMILY_SOLVERS = {
     "FitnessForUse": ON_GEOMETRY,
@@ -48,14 +49,14 @@ FAMILY_SOLVERS = {
 
 
 def family_solver(problem: object) -> Callable[..., Solution]:
-    """Return the function of a family's default solver."""
+    """Return the default solver of a problem's family."""
     solver = FAMILY_SOLVERS[type(problem).__name__].solve
     function: Callable[..., Solution] = pkgutil.resolve_name(solver) if isinstance(solver, str) else solver
     return function
 
 
 def families_with(method: str) -> tuple[str, ...]:
-    """Return the families, by the names of their classes, whose default solver has a method."""
+    """Return the class names of the families whose default solver has a method."""
     return tuple(name for name, solver in FAMILY_SOLVERS.items() if method in solver.methods)
 
 
@@ -64,11 +65,11 @@ class Method:
     """A solver of `dualmech.fast.solve`: its name, the problems that it solves, and its options as fields."""
 
     name: ClassVar[str]
-    problems: ClassVar[tuple[str, ...]] = ("Problem",)  # names of their classes
-    on_matrix: ClassVar[bool] = False  # whether it needs a matrix of queries, whatever structure the workload has
+    problems: ClassVar[tuple[str, ...]] = ("Problem",)  # class names
+    on_matrix: ClassVar[bool] = False  # whether it needs a matrix of queries even if the workload has structure
 
     def takes(self, problem: object) -> bool:
-        """Whether the method solves a problem, or one of a class derived from it."""
+        """Return whether the method solves a problem or a base class of its class."""
         return any(kind.__name__ in self.problems for kind in type(problem).__mro__)
 
     def check_option(self, problem: object, option: str) -> None:
@@ -83,7 +84,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByFamily(Method):
-    """A method whose algorithm depends on the family: the family's default solver, called with the method's name."""
+    """A method whose algorithm depends on the family: the default solver is called with the method's name."""
 
     def solve(self, problem: Any, limits: Limits, **options: Any) -> Solution:
         run = partial(family_solver(problem), problem, method=self.name, **options)
@@ -94,12 +95,12 @@ class ByFamily(Method):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Auto(ByFamily):
-    """The method that the library chooses for a problem, ``"auto"``.
+    """The default method of the library, ``"auto"``.
 
-    For fitness for use, privacy first and total variance the fixed point, which finishes with Newton's method where
-    that takes fewer operations; Newton's method for soft maxima, weightings and reuse; the closed form for two
-    mechanisms, for more the fixed point for the trace, Newton's method for the volume; `Exact` for local strategies of
-    up to 20 user types, `Restart` beyond. Projections and non-negative estimates have this method alone.
+    It is the fixed point for fitness for use, privacy first and total variance, with a switch to Newton's method if
+    that takes fewer operations; Newton's method for soft maxima, weightings and reuse; for two mechanisms the closed
+    form, for more the fixed point (trace) or Newton's method (volume); `Exact` for local strategies of up to 20 user
+    types, else `Restart`. It is the only method for projections and non-negative estimates.
     """
 
     name = "auto"
@@ -107,7 +108,7 @@ class Auto(ByFamily):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint(ByFamily):
-    """The multiplicative fixed point of the dual, accelerated; for the trace of `CommonMechanism` one with momentum."""
+    """The accelerated multiplicative fixed point of the dual; a polar one for the trace of `CommonMechanism`."""
 
     name = "fixed_point"
     problems = families_with("fixed_point")
@@ -115,7 +116,7 @@ class FixedPoint(ByFamily):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Newton(ByFamily):
-    """Newton's method: interior points of the dual, of a weighting, of a common volume; steps on a soft max."""
+    """Newton's method: interior-point methods for duals, weightings and volumes; minimisation of soft maxima."""
 
     name = "newton"
     problems = families_with("newton")
@@ -133,7 +134,7 @@ METHODS = {
     "gradient": "dualmech.fast.local.gradient:ProjectedGradient",
     "published_gradient": "dualmech.fast.local.gradient:PublishedGradient",
 }
-"""The place of each method's class, by the method's name, which stands for it with the default options."""
+"""The import path of each method's class, by name. A name means the method with default options."""
 
 REGISTERED: dict[str, Method] = {}
 """Users' methods by their names."""
@@ -151,5 +152,5 @@ def by_name(name: str) -> Method:
 
 
 def needs_matrix(name: str | None) -> bool:
-    """Say whether a method of the library needs a matrix of queries, whatever structure the workload has."""
+    """Return whether a method of the library needs a matrix of queries even if the workload has structure."""
     return name in METHODS and method_class(name).on_matrix

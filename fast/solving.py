@@ -1,4 +1,4 @@
-"""`dualmech.fast.solve`: its options checked, its method found, its answer judged."""
+"""`dualmech.fast.solve`: validation of options, choice of the method, and judged answers."""
 
 from __future__ import annotations
 
@@ -32,26 +32,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _unknown_options_refused(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap the function so that an unknown keyword raises an error of the library."""
-    known = [*inspect.signature(function).parameters][1:]
+def _reject_unknown_options(function: Callable[P, R]) -> Callable[P, R]:
+    option_names = [*inspect.signature(function).parameters][1:]
 
     @functools.wraps(function)
     def checked(*arguments: P.args, **options: P.kwargs) -> R:
         for name in options:
-            if name not in known and name != "problem":
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+            if name not in option_names and name != "problem":
+                matches = difflib.get_close_matches(name, option_names, 1)
+                hint = f"; did you mean {matches[0]!r}?" if matches else ""
                 owners = [kind for kind in map(method_class, METHODS) if name in {field.name for field in fields(kind)}]
                 if owners:
                     hint = f"; it is an option of a method: {' or '.join(f'fast.{kind.__name__}' for kind in owners)}"
-                raise InputTypeError(f"solve has no option {name!r}, it has {', '.join(known)}{hint}")
+                raise InputTypeError(f"solve has no option {name!r}, it has {', '.join(option_names)}{hint}")
         return function(*arguments, **options)
 
     return checked
 
 
-@_unknown_options_refused
+@_reject_unknown_options
 def solve(
     problem: Problem[Dual, Made],
     *,
@@ -74,49 +73,46 @@ def solve(
     problem : FitnessForUse, PrivacyFirst, TotalVariance, LocalStrategy or any other of the library's problems
         The problem to solve.
     tol : float, default 1e-6
-        Gap to prove, relative to the lower bound. If double precision cannot reach it, the answer is no worse than at
-        a looser tolerance.
+        Gap to prove, relative to the lower bound. If double precision is insufficient, the answer is no worse than
+        at a looser tolerance.
     method : str, method or callable, default "auto"
-        A name stands for a method with its default options; a method object can set others:
-        ``fast.solve(problem, method=fast.SoftmaxNewton(hessian="printed"))``. `Auto`, `FixedPoint`, `Newton`,
-        `ClosedForm`, `SoftmaxNewton`, `SoftmaxGradient`, `Exact`, `Restart`, `ProjectedGradient` and
-        `PublishedGradient` say which problems they solve, and have the names ``auto``, ``fixed_point``, ``newton``,
-        ``closed_form``, ``softmax_newton``, ``softmax_gradient``, ``exact``, ``restart``, ``gradient`` and
-        ``published_gradient``.
-        A custom method is a function, or the name that `register` gave it: it takes the problem and returns or yields
-        points, with dual weights if it has some. The points are made feasible and judged; the limits are checked
-        between two yields. An error in the function becomes a `BackendError` that names the method; errors of the
-        library stay as they are.
+        A name means a method with its default options; a method object can set others: ``fast.solve(problem,
+        method=fast.SoftmaxNewton(hessian="printed"))``. `Auto`, `FixedPoint`, `Newton`, `ClosedForm`, `SoftmaxNewton`,
+        `SoftmaxGradient`, `Exact`, `Restart`, `ProjectedGradient` and `PublishedGradient` document which problems they
+        solve, and have the names ``auto``, ``fixed_point``, ``newton``, ``closed_form``, ``softmax_newton``,
+        ``softmax_gradient``, ``exact``, ``restart``, ``gradient`` and ``published_gradient``. A custom method is a
+        function, or its name from `register`: it takes the problem and returns or yields points, with or without dual
+        weights. The points are made feasible and judged; limits are checked after every yield. Errors in the function
+        are raised as a `BackendError` that names the method, except a `DualmechError`.
     start : Solution, optional
-        A solution of the same or a similar problem to start from: same geometry, same numbers of neighbours and
-        queries; for the trace of `CommonMechanism` same numbers of mechanisms and of rows in the basis.
-        `QueryWeighting`, `ReuseFitness`, the volume of `CommonMechanism`, products and split noise take no start; the
-        interior-point method of `QueryWeighting` takes some ten steps from anywhere. The gradient descent of
-        `LocalStrategy` starts from a strategy matrix (m, n), a `LocalMechanism` or a solution of `LocalStrategy`,
-        ε-private and with rows that span all user types: the answer is no worse.
+        A solution of the same or a similar problem as a warm start: with the same geometry and numbers of neighbours
+        and queries; for the trace of `CommonMechanism`, with the same numbers of mechanisms and of rows in the basis.
+        `QueryWeighting`, `ReuseFitness`, the volume of `CommonMechanism`, products and split noise accept no start.
+        The gradient descent of `LocalStrategy` starts from a strategy matrix (m, n), a `LocalMechanism` or a solution
+        of `LocalStrategy`, which must be ε-private with rows that span all user types; the answer is no worse.
     orbits : iterable of (d,) arrays, or Orbits, optional
-        Permutations of the cells that leave the problem as it is, checked by `dualmech.Orbits.of`: the solver then has
-        one weight for each orbit. `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense`` alone.
+        Permutations of the cells that leave the problem invariant, checked by `dualmech.Orbits.of`: the solver then has
+        one weight for each orbit. Only for `FitnessForUse`, `PrivacyFirst` and `TotalVariance` on geometry ``dense``.
     max_iterations : int, default 1000
-        Eigendecompositions, or steps of Newton's method on a soft max, after which to stop. The step under way is
-        finished; for common mechanisms and strategies of local privacy it takes several.
+        Limit on eigendecompositions, or on steps of Newton's method for a soft maximum. The current step is finished;
+        for common mechanisms and strategies of local privacy a step takes several decompositions.
     time_limit : float, optional
-        Seconds after which the best answer so far is returned; all parts of a run share them, and a step that is
-        likely to take longer is not begun.
+        Seconds after which the best answer is returned, for all parts of a run together; a step that is likely to
+        take longer is not started.
     callback : callable, optional
         Receives a `Progress` after each step.
     verbose : bool, default False
         Whether to show progress in a line on standard error.
     threads : int, optional
-        Threads of linear algebra; by default the environment variable ``DUALMECH_THREADS``, else one, which is the
-        quickest wherever it was measured. Judges, proofs and releases follow the variable. Among simultaneous solves
-        the first decides.
+        Threads of linear algebra; by default the environment variable ``DUALMECH_THREADS``, else one, which was
+        fastest in all measurements. Judges, proofs and releases always use the variable. Among simultaneous solves,
+        the first one determines the number.
 
     Returns
     -------
     Solution
-        With ``status`` CERTIFIED where the judge proved the gap; otherwise the best answer found, the gap
-        that was proven, the reason, and an `UncertifiedWarning`.
+        With ``status`` CERTIFIED if the judge proved the gap; otherwise with the best answer, its certified gap and the
+        termination reason, and an `UncertifiedWarning` is issued.
 
     Examples
     --------
@@ -131,21 +127,21 @@ def solve(
     220.25
     """
     if type(problem).__name__ not in FAMILY_SOLVERS or not isinstance(problem, Problem):
-        known = ", ".join(FAMILY_SOLVERS)
-        raise InputTypeError(f"problem must be one that the fast layer solves ({known}), got {type(problem).__name__}")
+        names = ", ".join(FAMILY_SOLVERS)
+        raise InputTypeError(f"problem must be one that the fast layer solves ({names}), got {type(problem).__name__}")
     solver = method_for(problem, method)
     options = {name: value for name, value in {"start": start, "orbits": orbits}.items() if value is not None}
     for name in options:
         solver.check_option(problem, name)
     _check_start(problem, start)
     limits = Limits.validated(tol, max_iterations, time_limit, callback)
-    with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as tell:
-        answer = solver.solve(problem, replace(limits, callback=tell), **options)
-    return warn_if_uncertified(answer, stacklevel=4)  # above the check of keywords
+    with blas_threads(threads), verbosely(verbose, type(problem).__name__, callback) as report:
+        answer = solver.solve(problem, replace(limits, callback=report), **options)
+    return warn_if_uncertified(answer, stacklevel=4)  # outside the wrapper
 
 
 def method_for(problem: object, method: object) -> Method:
-    """Return the method of a name, or a method or a function as it is given; refuse one that is for other problems."""
+    """Return the method for a name, a method or a function; raise an error if it is not for the problem."""
     if isinstance(method, str):
         names = [*METHODS, *REGISTERED]
         if method not in names or not by_name(method).takes(problem):
@@ -171,12 +167,12 @@ def method_for(problem: object, method: object) -> Method:
 
 
 def _check_start(problem: object, start: object) -> None:
-    """Refuse a solution on a geometry with other weights."""
-    here = _geometry(problem)
-    there = _geometry(require_solution(start, "start").problem) if here and start is not None else ""
-    # On a matrix and on a stream the weights are the same.
-    if there and here != there and {here, there} != {"dense", "stream"}:
-        raise InvalidInputError(f"start is a point of geometry {there!r}, the problem stands on {here!r}")
+    """Raise `InvalidInputError` for a solution on a geometry with different dual weights."""
+    name = _geometry(problem)
+    other = _geometry(require_solution(start, "start").problem) if name and start is not None else ""
+    # The geometries dense and stream have the same weights.
+    if other and name != other and {name, other} != {"dense", "stream"}:
+        raise InvalidInputError(f"start must be on geometry {name!r} of the problem, got geometry {other!r}")
 
 
 def _geometry(problem: object) -> str:

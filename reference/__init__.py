@@ -1,8 +1,8 @@
 """dualmech.reference: every problem as a CVXPY program. This folder, `reference/`, imports as `dualmech.reference`.
 
-The module of each family states its program first, in a function whose example ends with the judge's word; a backend's
-answer is repaired to exact feasibility and judged by the problem, like any other. Names are loaded when they are first
-used; `reference/__init__.pyi` lists them.
+The module of each family begins with its program, in a function whose example ends with a certified gap. A backend's
+answer is repaired to exact feasibility and judged by the problem, like any other. Names are loaded on first use;
+`reference/__init__.pyi` lists them.
 """
 
 import lazy_loader

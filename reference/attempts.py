@@ -1,4 +1,4 @@
-"""Running a program until the judge is satisfied: read its variables, repair them, judge, ask for more accuracy."""
+"""Solving a program until the judge certifies the tolerance: read its variables, repair, judge, increase accuracy."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from dualmech.validate import Array
 if TYPE_CHECKING:
     from cvxpy.reductions.solvers.solver import Solver
 
-SPARE = 0.1  # privacy cost that a repair may add, as a share of the tolerance, where the optimum is near 1
+EXTRA_COST_SHARE = 0.1  # privacy cost that a repair may add, relative to the tolerance, for an optimum near 1
 
-ACCURACIES = (1.0, 0.1, 0.01)
-"""A program is solved this much more accurately each time that the judge is not satisfied."""
+ACCURACY_FACTORS = (1.0, 0.1, 0.01)
+"""Factors on the tolerance of a backend in successive attempts."""
 
-FIRST_SHARPNESS = 1.0  # sharpness of a centring problem that is only to be read
-GROWTH = 10.0  # factor from one sharpness on the central path to the next
-LAST_BOUND = 0.25  # the path ends where its own bound on the gap is this share of the tolerance
-PATH_ACCURACY = 0.1  # a centring problem is solved this much more accurately than a single program
+DEFAULT_SHARPNESS = 1.0  # of a centring problem that is stated without a sharpness
+SHARPNESS_FACTOR = 10.0  # between successive problems on the central path
+FINAL_GAP_SHARE = 0.25  # gap at the end of the path, relative to the tolerance
+PATH_TOL_FACTOR = 0.1  # tolerance of a centring problem, relative to a single program
 
 Step = tuple[float, str]
-"""The tolerance of a backend's run, and a text to add to its message."""
+"""The tolerance of a run of a backend, and a text for its message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackendRequest:
-    """A backend, the gap to prove with it, when it must end, and its own options."""
+    """A backend, the gap to prove, the deadline, and the backend's options."""
 
     backend: str
     tol: float
     deadline: Deadline
     options: dict[str, object]
-    began: float
+    start_time: float
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class BackendRequest:
         time_limit: float | None,
         options: dict[str, Any],
     ) -> BackendRequest:
-        """Check the request; the time counts from here."""
+        """Validate the request and start its time limit."""
         name = backends.backend_name(backend, cones)
         tol = backends.tolerance(name) if tol is None else validate.positive_number(tol=tol)
         deadline = Deadline.of(time_limit)
@@ -66,13 +66,13 @@ class BackendRequest:
 
     @property
     def time_left(self) -> float | None:
-        """The limit on seconds of a part that begins now."""
-        left = self.deadline.left
-        return None if left is None else max(left, backends.SHORTEST)
+        """The remaining seconds, for a part that starts now."""
+        remaining = self.deadline.left
+        return None if remaining is None else max(remaining, backends.MIN_SECONDS)
 
 
 class Units(Protocol):
-    """The scaling of a program, and the way back to the problem."""
+    """The scaling of a program, and the maps to the problem."""
 
     @property
     def problem(self) -> Any:
@@ -84,42 +84,42 @@ class Units(Protocol):
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in scaled units."""
+        """The unit of the objective."""
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> object:
-        """Return the problem's primal point for a backend's, feasible; the identity stands for where it began."""
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> object:
+        """Return a feasible primal point of the problem from a backend's; the identity is the point before any step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledProgram:
-    """A program in units in which its numbers are of order one, and how to read its answer."""
+    """A program in units of order one, and how to read its answer."""
 
     program: cp.Problem
     units: Units
-    covariance: Callable[[], Array | None]  # returns Σ as the backend left it, or None
-    dual: Callable[..., Any]  # takes multipliers, an argument for each of `constraints`, to dual weights
+    covariance: Callable[[], Array | None]  # returns the backend's Σ, or None
+    dual: Callable[..., Any]  # maps multipliers, an argument for each of `constraints`, to dual weights
     constraints: tuple[str, ...] = ()  # names of those whose multipliers are weights
-    optimum: Callable[[float], float] = float  # takes the program's value to the optimum that it stands for
-    steps: Iterable[Step] | None = None  # by default ever more accurate
+    optimum: Callable[[float], float] = float  # maps the program's value to the optimum
+    steps: Iterable[Step] | None = None  # by default with increasing accuracy
 
     @property
     def value(self) -> float:
-        """The optimum as the backend reports it; NaN before it has an answer."""
+        """The optimum reported by the backend; NaN before it has an answer."""
         value = self.program.value
         return self.optimum(math.nan if value is None else float(value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Formulations:
-    """The programs of one kind of problem: which there are, over the problem's arrays and in scaled units."""
+    """The programs of a family: their names, over the problem's arrays and in scaled units."""
 
     cones: Callable[[Any], Mapping[str, frozenset[str]]]  # the cones of each, by name, the default first
     write: Callable[..., cp.Problem]  # of a problem and a name
     scale: Callable[..., ScaledProgram | Solution] | None  # of a problem, a name and a request; None: stated only
     formula: Callable[[Any], Formula] | None = None  # of a problem: its symbols, program, dual and proof
-    symmetries: bool = False  # whether both take orbits
+    symmetries: bool = False  # whether `formulate` and `solve` support orbits
     forms: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """By the name of a formulation whose constraints are not those of `formula`, a form as in `formulas.programs`."""
+    """For formulations with other constraints than `formula`, by name: a form as in `formulas.programs`."""
 
     def formulate(self, problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
         """State the problem over its own arrays; see `dualmech.reference.formulate`."""
@@ -142,32 +142,32 @@ class Formulations:
         settings = self._with_orbits({} if orbits is None else {"orbits": orbits})
         request = BackendRequest.of(backend, self.cones(problem)[name], tol, time_limit, options)
         scaled = self.scale(problem, name, request, **settings)
-        if isinstance(scaled, Solution):  # known without a program
+        if isinstance(scaled, Solution):  # solved without a program
             return scaled
         answer = solve(scaled, request)
         return retold(answer, solver=f"{answer.solver}:{name}")
 
     def formulation_name(self, problem: object, formulation: str | None = None) -> str:
-        """Return the name of a formulation, the default where none is named; refuse an unknown one."""
-        known = self.cones(problem)
-        return next(iter(known)) if formulation is None else validate.choice([*known], formulation=formulation)
+        """Return the name of a formulation, by default the first one; raise `InvalidInputError` if it is unknown."""
+        names = self.cones(problem)
+        return next(iter(names)) if formulation is None else validate.choice([*names], formulation=formulation)
 
     def _with_orbits(self, options: dict[str, object]) -> dict[str, object]:
         if options.get("orbits") is not None and not self.symmetries:
-            raise InvalidInputError("the reference layer takes orbits of FitnessForUse and PrivacyFirst alone")
+            raise InvalidInputError("the reference layer supports orbits only for FitnessForUse and PrivacyFirst")
         return options
 
 
 def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
-    """Run a program until the judge grants the tolerance, ever more accurately, and return the best answer.
+    """Solve a program with increasing accuracy until the judge certifies the tolerance, and return the best answer.
 
-    CVXPY compiles once, and a backend that can starts where it ended. A later attempt that fails is ignored. All share
-    the time, the first of them even where none is left.
+    CVXPY compiles once, and backends are warm-started if possible. A failure after the first attempt is ignored. All
+    attempts share the time limit; the first one always runs.
     """
     name, tol, options, steps = request.backend, request.tol, request.options, scaled.steps
     if steps is None:
-        fixed = not backends.accuracy(name, tol).keys() - options.keys()  # by the user, or by the backend
-        steps = [(accuracy * tol, "") for accuracy in (ACCURACIES[:1] if fixed else ACCURACIES)]
+        is_fixed = not backends.accuracy(name, tol).keys() - options.keys()  # by the user or the backend
+        steps = [(accuracy * tol, "") for accuracy in (ACCURACY_FACTORS[:1] if is_fixed else ACCURACY_FACTORS)]
     answers: list[Solution] = []
     for accuracy, note in steps:
         if answers and request.deadline.passed:
@@ -180,7 +180,7 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
                 raise
             break
         answers.append(retold(answer, message=answer.message + note))
-        # More accuracy does not mend an infinite gap.
+        # More accuracy does not help if the gap is infinite.
         if answer.gap <= tol or math.isinf(answer.gap):
             break
     best = min(answers, key=lambda answer: answer.gap)
@@ -189,19 +189,19 @@ def solve(scaled: ScaledProgram, request: BackendRequest) -> Solution:
     return retold(
         best,
         iterations=sum(answer.iterations for answer in answers),
-        seconds=time.perf_counter() - request.began,
+        seconds=time.perf_counter() - request.start_time,
         solver=f"reference:{name}",
     )
 
 
 def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: BackendRequest) -> Solution:
-    """Read a program's variables and multipliers, repair both, and let the judge decide.
+    """Read the variables and multipliers of a program, repair both, and judge them.
 
-    An answer that the judge cannot tell apart from rounding is repaired again, with a little more privacy cost and
-    less noise.
+    If the judge's rounding errors exceed the tolerance, the answer is repaired again, with less noise in unconstrained
+    directions and slightly more privacy cost.
     """
     units = scaled.units
-    # The optimum as the backend reports it, in the problem's own units.
+    # In the units of the problem.
     reported = scaled.value * units.objective_unit
     message = f"{request.backend}: {outcome.status}, reported optimum {reported:.10g}"
     try:
@@ -214,8 +214,8 @@ def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: Backen
         *counts, rank = units.sizes
         inner, dual = np.eye(rank), scaled.dual(*map(np.ones, counts[: len(scaled.constraints)]))
         primal = units.covariance(inner)
-        message = f"{request.backend}: {outcome.status} before it had an answer; this is where it began"
-    judged = partial(
+        message = f"{request.backend}: {outcome.status} before it had an answer; this is its starting point"
+    judge = partial(
         judged_solution,
         units.problem,
         dual=dual,
@@ -224,53 +224,54 @@ def _judged(scaled: ScaledProgram, outcome: backends.BackendRun, request: Backen
         message=message,
         iterations=outcome.iterations,
     )
-    answer = judged(primal)
+    answer = judge(primal)
     certificate = answer.certificate
     if not certificate.feasible or certificate.resolution > request.tol:
-        answer = judged(units.covariance(inner, SPARE * request.tol))
+        answer = judge(units.covariance(inner, EXTRA_COST_SHARE * request.tol))
     return answer
 
 
 def sharpness_of(formulation: str, sharpness: float | None) -> float:
-    """Return the sharpness of a centring problem, 1 by default; refuse one of another formulation, or not positive."""
+    """Validate the sharpness of a centring problem, 1 by default."""
     if sharpness is not None and formulation != "logdet":
-        raise InvalidInputError(f"sharpness belongs to formulation 'logdet', not to {formulation!r}")
-    return FIRST_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
+        raise InvalidInputError(f"sharpness is an option of formulation 'logdet', not of {formulation!r}")
+    return DEFAULT_SHARPNESS if sharpness is None else validate.positive_number(sharpness=sharpness)
 
 
 def central_path(
     program: cp.Problem, tol: float, barriers: int, words: str, *, optimum: float = 1.0, unit: float = 1.0
 ) -> Iterator[Step]:
-    """Sharpen a centring problem, whose one parameter is 1/t, as far as the tolerance needs.
+    """Increase the sharpness t of a centring problem, whose only parameter is 1/t, until the tolerance is reached.
 
-    - `barriers`: the sum of the logarithms' parameters: a centre is at most ``barriers / t`` above the optimum;
-    - `words`: that bound, in the letters of the program;
-    - `optimum`: about what the optimum is in the program's units, and `unit`: what 1 of these is in the problem's.
+    - `barriers`: the barrier parameter: a centre is at most ``barriers / t`` above the optimum;
+    - `words`: that bound as a formula;
+    - `optimum`: approximate optimum in the units of the program;
+    - `unit`: the unit of the objective.
     """
     (inverse_sharpness,) = program.parameters()
-    last = 1 / (LAST_BOUND * tol)
-    for step in range(math.ceil(math.log(last, GROWTH)) + 1):
-        sharpness = barriers / optimum * min(GROWTH**step, last)
+    max_sharpness = 1 / (FINAL_GAP_SHARE * tol)
+    for step in range(math.ceil(math.log(max_sharpness, SHARPNESS_FACTOR)) + 1):
+        sharpness = barriers / optimum * min(SHARPNESS_FACTOR**step, max_sharpness)
         inverse_sharpness.value = 1 / sharpness
         bound = barriers / sharpness * unit
         note = f"whose centre is at most {words} = {bound:.2g} too high"
-        yield PATH_ACCURACY * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
+        yield PATH_TOL_FACTOR * tol, f"; sharpness t = {barriers / bound:.3g}, {note}"
 
 
 def trace_of(program: cp.Problem, name: str) -> float:
-    """Return the trace of a matrix at a centre, which says more of the optimum than the program's value; NaN before."""
+    """Return the trace of a matrix at a centre, which is closer to the optimum than the program's value, or NaN."""
     value = program.var_dict[name].value
     return math.nan if value is None else float(np.trace(value))
 
 
 def label(name: str, constraint: cp.Constraint) -> cp.Constraint:
-    """Give a constraint the name under which it is printed (CVXPY before labels keeps it, unprinted)."""
+    """Set the label of a constraint, which recent versions of CVXPY print."""
     constraint.label = name
     return constraint
 
 
 def multipliers(program: cp.Problem, name: str) -> Array:
-    """Return the multipliers of the constraints of one name, numbered or not, in their order."""
+    """Return the multipliers of all constraints with a label, numbered or not, in order."""
     values = [constraint.dual_value for constraint in program.constraints if constraint.label.partition("[")[0] == name]
     if any(value is None for value in values):
         raise BackendError("the backend returned no multipliers to judge")

@@ -1,4 +1,4 @@
-"""CVXPY's backends: which are installed, which can do a cone, and the one call that runs them."""
+"""CVXPY's backends: the installed ones, their cones, and a function to run them."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ from dualmech.threads import threads_in_force
 if TYPE_CHECKING:
     from cvxpy.reductions.solvers.solver import Solver
 
-SEMIDEFINITE = frozenset({"PSD"})  # the cone that every formulation of fitness for use needs
+SEMIDEFINITE = frozenset({"PSD"})  # for all formulations of fitness for use
 
-TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}  # gap to prove unless another is asked: reached with ease
-OTHER_TOLERANCE = 1e-4  # gap to prove with a backend that has no line of its own above
+DEFAULT_TOLERANCES = {"CLARABEL": 1e-5, "SCS": 1e-3}  # default gap to prove, which is reached easily
+OTHER_DEFAULT_TOLERANCE = 1e-4  # for other backends
 
-TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
-"""The option that limits a backend's seconds."""
+TIME_LIMIT_OPTIONS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "COPT": "TimeLimit"}
+"""The option for a backend's time limit in seconds."""
 
-THREADS = {"CLARABEL": "max_threads", "COPT": "Threads", "SDPA": "numThreads"}
-"""The option for the number of threads, of backends that would take all cores."""
+THREAD_OPTIONS = {"CLARABEL": "max_threads", "COPT": "Threads", "SDPA": "numThreads"}
+"""The option for the number of threads, for backends that use all cores by default."""
 
 DISTRIBUTIONS = {"COPT": ("coptpy",), "SDPA": ("sdpa-python", "sdpa-multiprecision")}
-"""Packages with another name than the backend that they bring; any of them may bring it."""
+"""Packages that provide a backend under another name; any of them suffices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How a backend is told to be accurate."""
+    """The options that control the accuracy of a backend."""
 
-    options: tuple[str, ...]  # its tolerances on gaps and residuals, of its own scaled program
-    default: float  # the loosest of them where none is asked of it through CVXPY
-    share: float  # of the gap that the judge is to prove
-    least: float = 0.0  # below which it refuses them, or gives up
+    options: tuple[str, ...]  # tolerances on gaps and residuals of the backend's scaled program
+    default: float  # the largest default tolerance through CVXPY
+    share: float  # the tolerances relative to the gap to prove
+    minimum: float = 0.0  # the backend refuses smaller tolerances, or fails
 
 
 ACCURACY = {
     "CLARABEL": Accuracy(("tol_gap_abs", "tol_gap_rel", "tol_feas"), default=1e-8, share=1e-2),
     "SCS": Accuracy(("eps_abs", "eps_rel"), default=1e-5, share=3e-2),
     "SDPA": Accuracy(("epsilonStar", "epsilonDash"), default=1e-7, share=1e-2),
-    "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), default=1e-6, share=1e-2, least=1e-8),
-    "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), default=1e-6, share=1e-2, least=1e-9),
+    "CVXOPT": Accuracy(("abstol", "reltol", "feastol"), default=1e-6, share=1e-2, minimum=1e-8),
+    "COPT": Accuracy(("RelGap", "AbsGap", "FeasTol", "DualTol"), default=1e-6, share=1e-2, minimum=1e-9),
 }
-"""A backend measures residuals of its own scaled program, the judge the gap after the repair to exact feasibility; the
-shares leave room for the difference, as measured on the workloads in the tests."""
+"""A backend measures residuals of its scaled program; the judge measures the gap after the repair to exact feasibility.
+The shares account for the difference, and were measured on the workloads in the tests."""
 
-SDPA_OWN_CHECKS = "Python recalculation of primal", "k >= N - 1 for N"  # it warns where they do not work out
+SDPA_WARNINGS = "Python recalculation of primal", "k >= N - 1 for N"  # warnings from its checks
 
-GIVEN: dict[str, Solver] = {}
-"""Solver objects that were passed in place of a name, by their own names."""
+SOLVER_OBJECTS: dict[str, Solver] = {}
+"""Solver objects passed by users, by name."""
 
-SHORTEST = 1e-9  # seconds that a backend is given where none are left: 0 would not limit it
+MIN_SECONDS = 1e-9  # minimum time limit of a backend: 0 would mean no limit
 
-SCS_INTERRUPTED = -5  # the status by which SCS reports that Ctrl-C ended it
+SCS_INTERRUPTED = -5  # status of SCS after Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
 class BackendRun:
-    """How a run ended: the backend's own word, whether a limit ended it, and what it took.
+    """The backend's status, whether a limit ended the run, iterations and seconds.
 
-    The values themselves are in the program's variables and constraints.
+    The values are in the variables and constraints of the program.
     """
 
     status: str
@@ -81,10 +81,9 @@ class BackendRun:
 
 
 def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
-    """Return the installed conic backends that can do all of some cones, with their versions.
+    """Return the versions of installed conic backends that support some cones, by name, in CVXPY's order of preference.
 
-    With `cones`, CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
-    Returns a dict of str to str: versions by name of backend, in CVXPY's order of preference.
+    - `cones`: CVXPY's names of the cones: ``"PSD"``, ``"ExpCone"``, ``"SOC"``.
 
     Examples
     --------
@@ -92,59 +91,60 @@ def installed(cones: frozenset[str] = SEMIDEFINITE) -> dict[str, str]:
     >>> {"CLARABEL", "SCS"} <= set(backends.installed())
     True
     """
-    present = set(cp.installed_solvers()) - GIVEN.keys()  # CVXPY may have noted what it was given
-    return {name: _version(name) for name in _known() if name in present and cones <= _cones(name)}
+    available = set(cp.installed_solvers()) - SOLVER_OBJECTS.keys()  # CVXPY may have registered them
+    return {name: _version(name) for name in _known() if name in available and cones <= _cones(name)}
 
 
 def backend_name(backend: str | Solver, cones: frozenset[str] = SEMIDEFINITE) -> str:
-    """Return a backend's name in capitals; refuse one that is not installed or cannot do the cones.
+    """Return a backend's name in capitals.
 
-    A solver object, as ``cvxpy.Problem.solve`` takes one, goes by the name that it gives itself.
-
-    Raises `BackendError`, whose message lists the backends that can; `InputTypeError` where `backend` is not text.
+    For a solver object, as for ``cvxpy.Problem.solve``, it is the object's name. Raises `BackendError` for a backend
+    that is not installed or does not support the cones, with a list of suitable backends in the message;
+    `InputTypeError` if `backend` is neither text nor a solver object.
     """
-    able = installed(cones)
-    name = said_name(backend)
+    suitable = installed(cones)
+    name = name_of(backend)
     solver = _solver_object(backend)
     if solver is not None and cones <= _cone_names(solver):
-        GIVEN[name] = solver
+        SOLVER_OBJECTS[name] = solver
         return name
-    if isinstance(backend, str) and (name := name.upper()) in able:
+    if isinstance(backend, str) and (name := name.upper()) in suitable:
         return name
     if solver is not None or name in cp.installed_solvers():
-        fault = f"cannot do the cones {_join_names(cones)}"
+        fault = f"does not support the cones {_join_names(cones)}"
     else:
         fault = "is not installed" if name in _known() else "is unknown: CVXPY has no such conic solver"
-    meant = did_you_mean(name, able)
-    raise BackendError(f"backend {name!r} {fault}{meant}; installed ones that can: {_join_names(able) or 'none'}")
+    hint = did_you_mean(name, suitable)
+    raise BackendError(
+        f"backend {name!r} {fault}{hint}; suitable installed backends: {_join_names(suitable) or 'none'}"
+    )
 
 
 def _solver_object(backend: object) -> Solver | None:
-    """Return a backend that is a solver object of CVXPY; None otherwise, and for a text without loading CVXPY."""
+    """Return a backend if it is a solver object of CVXPY, else None (for text without loading CVXPY)."""
     is_object = not isinstance(backend, str) and isinstance(backend, cp.reductions.solvers.solver.Solver)
     return cast("Solver", backend) if is_object else None
 
 
-def said_name(backend: str | Solver) -> str:
-    """Return the name of a backend: a text as it is, a solver object by its own name."""
+def name_of(backend: str | Solver) -> str:
+    """Return the name of a backend, given as text or as a solver object."""
     solver = _solver_object(backend)
     return validate.text(backend=backend) if solver is None else str(solver.name())
 
 
 def tolerance(backend: str) -> float:
-    """Return the gap that is promised with a backend unless another is asked."""
-    return TOLERANCES.get(backend, OTHER_TOLERANCE)
+    return DEFAULT_TOLERANCES.get(backend, OTHER_DEFAULT_TOLERANCE)
 
 
 def accuracy(backend: str, tol: float) -> dict[str, float]:
-    """Return the options with which a backend is accurate enough to certify a gap of `tol`; none for one not known."""
+    """Return the options that make a backend accurate enough to certify a gap of `tol`; empty if unknown."""
     return at_tolerance(backend, ACCURACY[backend].share * tol) if backend in ACCURACY else {}
 
 
 def at_tolerance(backend: str, tolerance: float) -> dict[str, float]:
-    """Return the options that set all tolerances of a backend, no lower than it takes; none for one not known."""
-    known = ACCURACY.get(backend)
-    return {} if known is None else dict.fromkeys(known.options, max(tolerance, known.least))
+    """Return the options that set all tolerances of a backend, subject to their minimum; empty if unknown."""
+    settings = ACCURACY.get(backend)
+    return {} if settings is None else dict.fromkeys(settings.options, max(tolerance, settings.minimum))
 
 
 def run(
@@ -155,68 +155,65 @@ def run(
     deadline: Deadline = NO_DEADLINE,
     options: Mapping[str, object] | None = None,
 ) -> BackendRun:
-    """Solve a program, whatever the outcome; the answer is left in its variables.
+    """Run a backend on a program; the answer is in the program's variables.
 
-    It gets as many threads as BLAS (`dualmech.threads`).
-    Raises `BackendError` where the backend failed, refused an option, or has no limit on time; `KeyboardInterrupt`
-    for ctrl-C.
+    The backend gets the number of threads of BLAS (`dualmech.threads`). Raises `BackendError` if the backend fails,
+    refuses an option, or does not support a time limit; `KeyboardInterrupt` after Ctrl-C.
 
     - `program`: the program to solve;
     - `backend`: a name that `backend_name` returned;
-    - `tol`: gap that the judge is to prove; by default the backend is as accurate as it is by itself;
-    - `deadline`: when to end, for the backends that have a limit on seconds; CVXPY's time to compile counts;
-    - `options`: the backend's own options; they overrule those that `tol` chose.
+    - `tol`: gap that the judge has to prove; by default the backend's default accuracy is used;
+    - `deadline`: for backends with a time limit; it includes CVXPY's compilation;
+    - `options`: the backend's options; they override those determined by `tol`.
     """
-    began = time.perf_counter()
-    # CVXPY evaluates the objective where the backend ended, be it outside the domain of a logarithm.
+    start_time = time.perf_counter()
+    # CVXPY evaluates the objective at the final point, possibly outside the domain of a logarithm.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # An inaccurate ending becomes the solution's status, and the judge says how inaccurate it is.
-        for warning in ("Solution may be inaccurate", *SDPA_OWN_CHECKS):
+        for warning in ("Solution may be inaccurate", *SDPA_WARNINGS):
             warnings.filterwarnings("ignore", message=warning)
         try:
-            if backend == "CVXOPT":  # it keeps the options of an earlier run, and CVXPY leaves them after a failure
+            if backend == "CVXOPT":  # it keeps options after a failure
                 import_module("cvxopt.solvers").options.clear()
             tolerances = {} if tol is None else accuracy(backend, tol)
-            threads = {THREADS[backend]: threads_in_force()} if backend in THREADS else {}
+            threads = {THREAD_OPTIONS[backend]: threads_in_force()} if backend in THREAD_OPTIONS else {}
             settings = {**tolerances, **threads, **_limit(program, backend, deadline), **(options or {})}
-            program.solve(solver=GIVEN.get(backend, backend), verbose=False, warm_start=True, **settings)
+            program.solve(solver=SOLVER_OBJECTS.get(backend, backend), verbose=False, warm_start=True, **settings)
         except BackendError:
             raise
         except Exception as error:
             if _was_interrupted(error):
                 raise KeyboardInterrupt from error
             raise BackendError(f"backend {backend} failed: {first_line(error)}") from error
-    status, count = str(program.status), getattr(program.solver_stats, "num_iters", None)
-    # SCS has no status for a limit that was reached: its answer is then called inaccurate, whatever its status.
-    limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
-    return BackendRun(status, limited, int(count or 0), time.perf_counter() - began)
+    status, num_iterations = str(program.status), getattr(program.solver_stats, "num_iters", None)
+    # SCS has no status for a time limit: its answer is then called inaccurate.
+    was_limited = status == cp.USER_LIMIT or (backend == "SCS" and status.endswith("_inaccurate"))
+    return BackendRun(status, was_limited, int(num_iterations or 0), time.perf_counter() - start_time)
 
 
 def _limit(program: cp.Problem, backend: str, deadline: Deadline) -> dict[str, float]:
-    """Return the option that ends a backend in time, counted once CVXPY has compiled the program and kept it."""
+    """Return the backend's time-limit option, less the compilation time."""
     if deadline.left is None:
         return {}
     check_time_limit(backend)
     program.get_problem_data(backend)
-    return {TIME_LIMITS[backend]: max(deadline.left or 0.0, SHORTEST)}
+    return {TIME_LIMIT_OPTIONS[backend]: max(deadline.left or 0.0, MIN_SECONDS)}
 
 
 def check_time_limit(backend: str) -> None:
     """Raise `BackendError` for a backend that has no limit on seconds."""
-    if backend not in TIME_LIMITS:
+    if backend not in TIME_LIMIT_OPTIONS:
         raise BackendError(
-            f"time_limit is known for {_join_names(TIME_LIMITS)}, not for {backend}; pass that backend's own option"
+            f"time_limit is supported for {_join_names(TIME_LIMIT_OPTIONS)}, not for {backend}: use its own option"
         )
 
 
 def _known() -> dict[str, Solver]:
-    """Return CVXPY's conic backends by name, installed or not, in its order of preference."""
-    known: dict[str, Solver] = cp.reductions.solvers.defines.SOLVER_MAP_CONIC
-    return known
+    solvers: dict[str, Solver] = cp.reductions.solvers.defines.SOLVER_MAP_CONIC
+    return solvers
 
 
 def _cones(name: str) -> set[str]:
-    """Return the names of the cones that a backend takes; CVXPY calls a packed semidefinite cone SvecPSD."""
+    """Return the names of the cones that a backend supports; CVXPY calls a packed semidefinite cone SvecPSD."""
     return _cone_names(_known()[name])
 
 
@@ -225,28 +222,28 @@ def _cone_names(solver: Solver) -> set[str]:
 
 
 def packages(name: str) -> tuple[str, ...]:
-    """Return the packages of which each brings a backend, the usual one first."""
+    """Return the packages that provide a backend, the usual one first."""
     return DISTRIBUTIONS.get(name, (name.lower(),))
 
 
 def _version(name: str) -> str:
-    """Return the version of the package that brings a backend, with its name where that is not the usual one."""
-    usual, *others = packages(name)
-    for package in (usual, *others):
+    """Return the version of the package that provides a backend, with its name unless it is the usual one."""
+    usual_package, *other_packages = packages(name)
+    for package in (usual_package, *other_packages):
         with suppress(metadata.PackageNotFoundError):
             version = metadata.version(package)
-            return version if package == usual else f"{version} ({package})"
+            return version if package == usual_package else f"{version} ({package})"
     return "unknown"
 
 
 def _was_interrupted(error: Exception) -> bool:
-    """Whether Ctrl-C is behind a failure: SCS catches the signal itself, and CVXPY drops the status it gives.
+    """Return whether Ctrl-C caused a failure: SCS catches the signal, and CVXPY drops its status.
 
-    The result of SCS is then found only in the frame of CVXPY to which it was returned.
+    The result of SCS is then only available in CVXPY's stack frame.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        returned = frame.f_locals.get("solution")
-        if isinstance(returned, dict) and returned.get("info", {}).get("status_val") == SCS_INTERRUPTED:
+        solution = frame.f_locals.get("solution")
+        if isinstance(solution, dict) and solution.get("info", {}).get("status_val") == SCS_INTERRUPTED:
             return True
     return False
 

@@ -1,7 +1,7 @@
-"""Common mechanisms through CVXPY: equation 1 stated, handed to a backend, repaired and judged.
+"""Common mechanisms through CVXPY: equation 1 as a program, and its repaired and judged answers.
 
-Throughout, ``Sigma`` (r, r) is the covariance with which the common mechanism answers B x, ``P_i`` (r, r) the
-covariance of mechanism i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
+``Sigma`` (r, r) is the covariance of the common mechanism's answers to B x, ``P_i`` (r, r) the covariance of mechanism
+i, and ``Y_i`` (r, r) the multiplier of ``Sigma ⪰ P_i``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def primal(bounds: Array) -> cp.Problem:
-    """State equation 1: the least trace above every mechanism's covariance, in the Loewner order.
+    """State equation 1: the upper bound of all covariances in the Loewner order with minimum trace.
 
     In formulas, and as a program: minimise tr Σ over Σ subject to ``Σ ⪰ P_i`` for every mechanism i.
 
@@ -56,9 +56,9 @@ def primal(bounds: Array) -> cp.Problem:
 
 
 def dual(bounds: Array) -> cp.Problem:
-    """State the dual: tell p quantum states apart, which arrive as the ``P_i``, by a measurement ``Y_1, …, Y_p``.
+    """State the dual: discriminate p quantum states ``P_i`` by a measurement ``Y_1, …, Y_p``.
 
-    ``Sigma`` is the multiplier of the constraint that the outcomes' operators sum to the identity.
+    ``Sigma`` is the multiplier of the constraint that the operators of the outcomes sum to the identity.
     """
     count, size, _ = bounds.shape
     P = [cp.Constant(bound, name=f"P_{i}") for i, bound in enumerate(bounds)]
@@ -71,18 +71,19 @@ def dual(bounds: Array) -> cp.Problem:
 
 
 def logdet(bounds: Array, sharpness: float) -> cp.Problem:
-    """State the centring problem of an interior-point method, with the inequalities traded for log determinants.
+    """State the centring problem of an interior-point method, with log determinants in place of the inequalities.
 
     For the sharpness t > 0 this is, divided by t, with p mechanisms and Σ of size r,
 
         minimise ``t tr Σ − Σ_i log det(Σ − P_i)`` over Σ ≻ P_i.
 
-    With matrices S_i in the place of the differences, whose constraint has the dual weights for its multipliers:
+    With matrices S_i in place of the differences, the multipliers of the constraints are the dual weights:
 
         minimise ``tr Σ − (1/t) Σ_i log det S_i`` subject to ``Σ − P_i ⪰ S_i`` for every mechanism i.
 
-    Proof that the two are the same: log det grows in the Loewner order, so at a fixed Σ the best S_i is ``Σ − P_i``.
-    The minimum is unique, since −log det is strictly convex, and it exists: tr Σ has compact level sets above P_1.
+    Proof that the two are equivalent: log det increases in the Loewner order, so for fixed Σ the best S_i is ``Σ −
+    P_i``. The minimum is unique, since −log det is strictly convex, and it exists: tr Σ has compact level sets above
+    P_1.
 
     Proof that the multipliers are dual weights, and of the bound ``p r / t``. At the minimiser Σ° the derivative in
     S_i says ``Y_i = S_i⁻¹ / t = (Σ° − P_i)⁻¹ / t ≻ 0`` for the multiplier of constraint i, and that in Σ says
@@ -94,8 +95,8 @@ def logdet(bounds: Array, sharpness: float) -> cp.Problem:
     mechanism", PVLDB 16(8), 2023, on the central path of Nesterov and Nemirovskii, "Interior-point polynomial
     algorithms in convex programming", 1994.
 
-    - `bounds` (p, r, r): the P_i, variances in the problem's own units;
-    - `sharpness`: t, in one over those units.
+    - `bounds` (p, r, r): the P_i, in the units of the problem;
+    - `sharpness`: t, in inverse units.
 
     Examples
     --------
@@ -120,16 +121,16 @@ def logdet(bounds: Array, sharpness: float) -> cp.Problem:
 
 
 def volume(bounds: Array) -> cp.Problem:
-    """State another choice among maximal common mechanisms: the least volume of the noise in place of its trace.
+    """State another choice among maximal common mechanisms: the minimum volume of the noise, not the minimum trace.
 
-    In formulas: minimise ``(det Σ)^(1/r)`` subject to ``Σ ⪰ P_i``. As a program, in the cost matrix ``X = Σ⁻¹``, in
-    which it is convex, since ``Σ ⪰ P_i = L_i L_i'`` exactly if ``X ⪯ P_i⁻¹``:
+    In formulas: minimise ``(det Σ)^(1/r)`` subject to ``Σ ⪰ P_i``. The program is
+    convex in the cost matrix ``X = Σ⁻¹``, since ``Σ ⪰ P_i = L_i L_i'`` exactly if ``X ⪯ P_i⁻¹``:
 
         maximise log det X over X subject to ``I − L_i' X L_i ⪰ 0`` for every mechanism i.
 
-    The minimum is maximal: with a common mechanism of more cost, ``X' ⪰ X`` and X' ≠ X, det X' > det X. It is unique,
-    as log det is strictly concave. In another basis, Σ and all P_i become ``T Σ T'`` and ``T P_i T'``, and log det Σ
-    changes by a constant: the choice depends on no basis, where that of the trace does.
+    The minimum is maximal: for a more informative common mechanism, ``X' ⪰ X`` and X' ≠ X, det X' > det X. It is
+    unique, as log det is strictly concave. In another basis, Σ and all P_i become ``T Σ T'`` and ``T P_i T'``, and log
+    det Σ changes by a constant: the choice does not depend on the basis, unlike the minimum trace.
 
     Dual, over ``Y_i ⪰ 0`` with sum Y: minimise ``Σ_i tr(P_i⁻¹ Y_i) − log det Y − r``. Proof: the Lagrangian
     ``log det X + Σ_i tr((P_i⁻¹ − X) Y_i)`` is greatest at ``X = Y⁻¹``. There is strong duality, as X = εI is strictly
@@ -168,7 +169,7 @@ def volume(bounds: Array) -> cp.Problem:
 
 
 def roots(bounds: Array) -> Array:
-    """Return L_i with ``P_i = L_i L_i'`` for covariances (p, r, r), the symmetric ones."""
+    """Return the symmetric square roots L_i of covariances, ``P_i = L_i L_i'``, shape (p, r, r)."""
     values, vectors = np.linalg.eigh(bounds)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2))
 
@@ -180,32 +181,32 @@ CONES_BY_FORMULATION = {
     },
     "volume": {"volume": backends.SEMIDEFINITE | {"ExpCone"}},
 }
-"""By criterion, the formulations by name, each with the cones that it needs beyond linear ones."""
+"""The formulations by criterion and name, with the cones that they need besides linear ones."""
 
 PROGRAMS = {"primal": primal, "dual": dual, "volume": volume}
 
 
-def _state(bounds: Array, formulation: str, sharpness: float = attempts.FIRST_SHARPNESS) -> cp.Problem:
+def _state(bounds: Array, formulation: str, sharpness: float = attempts.DEFAULT_SHARPNESS) -> cp.Problem:
     return logdet(bounds, sharpness) if formulation == "logdet" else PROGRAMS[formulation](bounds)
 
 
 def _write(problem: CommonMechanism, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
-    chosen = attempts.sharpness_of(formulation, sharpness)
+    valid_sharpness = attempts.sharpness_of(formulation, sharpness)
     if problem.trivial:
-        raise InvalidInputError(f"problem must have something to state: {TRIVIAL}")
-    return _state(problem.bounds, formulation, chosen)
+        raise InvalidInputError(f"problem must not be trivial: {TRIVIAL}")
+    return _state(problem.bounds, formulation, valid_sharpness)
 
 
 def _scaled_program(
     problem: CommonMechanism, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram | Solution:
     if problem.trivial:
-        nothing = np.zeros(problem.bounds.shape)
+        zeros = np.zeros(problem.bounds.shape)
         solver = f"reference:{request.backend}:{formulation}"
         return judged_solution(
             problem,
-            nothing[0],
-            CommonDual(nothing),
+            zeros[0],
+            CommonDual(zeros),
             tol=request.tol,
             otherwise=Status.BACKEND,
             message=TRIVIAL,
@@ -238,26 +239,26 @@ def _scaled_program(
         )
 
     def weights() -> CommonDual:
-        known = [program.var_dict[f"Y_{i}"].value for i in range(count)]
-        # Before there is an answer: equal weights, which prove some bound.
-        even = np.eye(size) / count
-        return CommonDual(np.stack([even if weights is None else weights for weights in known]))
+        values = [program.var_dict[f"Y_{i}"].value for i in range(count)]
+        # Equal weights before there is an answer.
+        equal = np.eye(size) / count
+        return CommonDual(np.stack([equal if weights is None else weights for weights in values]))
 
     return attempts.ScaledProgram(program, scaled, lambda: program.constraints[-1].dual_value, weights)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CommonUnits:
-    """A problem with its covariances in units of order one."""
+    """A problem with covariances of order one."""
 
     problem: CommonMechanism
     bounds: Array  # (p, r, r) the P_i, in scaled units
-    objective_unit: float  # the objective that is called 1
-    frame: Array  # (r, r) a matrix T of determinant 1: ``Σ = unit T Σ' T'`` of a scaled Σ'
+    objective_unit: float  # the unit of the objective
+    frame: Array  # (r, r) a matrix T of determinant 1: ``Σ = unit T Σ' T'`` for a scaled Σ'
 
     @classmethod
     def of(cls, problem: CommonMechanism) -> _CommonUnits:
-        """Scale by the mean variance; for the volume, whose choice is the same in every basis, make the sum I."""
+        """Scale by the mean variance; for the volume, which is basis-invariant, transform the sum to I."""
         size = len(problem.basis)
         if problem.criterion == "trace":
             unit = float(np.mean(np.diagonal(problem.bounds, axis1=1, axis2=2)))
@@ -271,19 +272,19 @@ class _CommonUnits:
     def sizes(self) -> tuple[int, int]:
         return self.bounds.size, self.bounds.shape[1]
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return a backend's Σ, symmetrised, and raised above every P_i by a multiple of the identity.
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> Array:
+        """Return a backend's Σ, symmetrised and raised above every P_i by a multiple of the identity.
 
-        `spare` is a variance, in scaled units, to add beyond that, should rounding hide whether Σ is above.
+        `extra_cost` is an additional variance in scaled units, in case rounding errors hide whether ``Σ ⪰ P_i``.
         """
         matrix = returned_array(inner)
         noise = (matrix + matrix.T) / 2
-        missing = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
-        raised = noise + (max(missing, 0.0) + spare) * np.eye(len(noise))
-        return self.problem.feasible(self.objective_unit * (self.frame @ raised @ self.frame.T))
+        violation = max(float(np.linalg.eigvalsh(bound - noise)[-1]) for bound in self.bounds)
+        feasible_noise = noise + (max(violation, 0.0) + extra_cost) * np.eye(len(noise))
+        return self.problem.feasible(self.objective_unit * (self.frame @ feasible_noise @ self.frame.T))
 
     def dual(self, multipliers: Array) -> CommonDual:
-        """Return the multipliers, one matrix after the other, as weights; the judge repairs rounding errors."""
+        """Return the multipliers as weights; the judge repairs rounding errors."""
         weights = multipliers.reshape(self.bounds.shape)
         if self.problem.criterion == "volume":
             factors = self.frame @ roots(self.bounds)
@@ -303,16 +304,16 @@ def chain(
     tol: float | None = None,
     **options: Any,
 ) -> Chain:
-    """Return the chain of common mechanisms of two or more, in the order in which they drop out.
+    """Return the chain of common mechanisms of two or more mechanisms, in order of elimination.
 
-    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
-    judge; `InvalidInputError` or `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance
+    Raises `BackendError` for a backend that is not installed, does not support the cones, fails, or returns no answer;
+    `InvalidInputError` or `InputTypeError` for arguments that `dualmech.CommonMechanism` refuses, or a tolerance
     that is not positive.
 
-    - `mechanisms`: two or more, on the same cells and with the same neighbours, none releasing anything exactly;
-    - `backend`: an installed CVXPY backend that can do semidefinite cones;
+    - `mechanisms`: two or more, on the same cells and with the same neighbours; none may release a query exactly;
+    - `backend`: an installed CVXPY backend for semidefinite cones;
     - `tol`: gap to prove in every stage, by default the backend's; stages are solved more accurately;
-    - `**options`: passed to the backend as they are.
+    - `**options`: passed to the backend.
 
     Examples
     --------
@@ -332,7 +333,7 @@ def chain(
 
     def solve(problem: CommonMechanism) -> Solution:
         with without_warnings():
-            # The chain, not this stage, reports that the requested tolerance was missed.
+            # The chain reports a missed tolerance, not this stage.
             return FORMULATIONS.solve(problem, backend=name, tol=accuracy, **options)
 
     return build(mechanisms, solve, tol=tolerance, solver=f"reference:{name}:chain")

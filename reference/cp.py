@@ -1,4 +1,4 @@
-"""CVXPY, loaded when a program is first stated: names of formulations, and formulas, do without its second."""
+"""CVXPY, loaded on first use, because names of formulations and formulas do not need it."""
 
 from __future__ import annotations
 

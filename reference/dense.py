@@ -1,4 +1,4 @@
-"""Fitness for use and total variance on a matrix: their programs in scaled units, and how an answer is read."""
+"""Fitness for use and total variance on a matrix: programs in scaled units, and reading of their answers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CONES_BY_FORMULATION = {
     "logdet": backends.SEMIDEFINITE | {"ExpCone"},
     "sum": backends.SEMIDEFINITE,
 }
-"""The formulations of fitness for use by name, each with the cones that it needs beyond linear ones."""
+"""The formulations of fitness for use by name, with the cones that they need besides linear ones."""
 
-Means = tuple[sp.csr_array, sp.csr_array]  # take means over the orbits of neighbours, and of queries
+Means = tuple[sp.csr_array, sp.csr_array]  # matrices of means over the orbits of neighbours, and of queries
 
 
 def _state(
     problem: FitnessForUse | PrivacyFirst,
     formulation: str,
-    arrays: tuple[Array, Array, Array],  # moves, queries, targets
+    arrays: tuple[Array, Array, Array],  # differences, queries, targets
     cost: float,  # the budget of `PrivacyFirst`
     *,
-    sharpness: float = attempts.FIRST_SHARPNESS,
+    sharpness: float = attempts.DEFAULT_SHARPNESS,
     means: Means | None = None,
 ) -> tuple[fitness.Aim, cp.Problem]:
     moves, queries, targets = arrays
@@ -45,11 +45,11 @@ def _state(
 def _write(
     problem: FitnessForUse | PrivacyFirst, formulation: str, *, sharpness: float | None = None, orbits: object = None
 ) -> cp.Problem:
-    chosen = attempts.sharpness_of(formulation, sharpness)
+    valid_sharpness = attempts.sharpness_of(formulation, sharpness)
     geometry, cost = problem.geometry, getattr(problem, "cost", 1.0)
     arrays = geometry.moves, geometry.representation, problem.targets
     means = _means(problem, orbits, formulation, slice(None), slice(None))
-    return _state(problem, formulation, arrays, cost, sharpness=chosen, means=means)[1]
+    return _state(problem, formulation, arrays, cost, sharpness=valid_sharpness, means=means)[1]
 
 
 def _scaled_program(
@@ -78,30 +78,28 @@ FORMULATIONS = attempts.Formulations(lambda _: CONES_BY_FORMULATION, _write, _sc
 def _means(
     problem: FitnessForUse | PrivacyFirst, orbits: Any, formulation: str, neighbours: Any, queries: Any
 ) -> Means | None:
-    """Return matrices of means over the orbits of the kept neighbours, and of the kept queries, if any are given."""
     if orbits is None:
         return None
     if formulation != "schur":
-        raise InvalidInputError(f"orbits are for formulation 'schur', not for {formulation!r}")
+        raise InvalidInputError(f"orbits are supported for formulation 'schur', not for {formulation!r}")
     symmetry = Orbits.of(problem, orbits)
     return averages(symmetry.neighbours[neighbours]), averages(symmetry.queries[queries])
 
 
 def _spread_dual(scaled: Scaled, means: Means, privacy: Array, accuracy: Array) -> Any:
-    """Return the weights of all members from multipliers of orbits, equal ones where there are none yet."""
     pairs = zip(means, (privacy, accuracy), strict=True)
     return scaled.dual(*(mean.T @ values if len(values) == mean.shape[0] else values for mean, values in pairs))
 
 
 def _variance_write(problem: TotalVariance, formulation: str, *, sharpness: float | None = None) -> cp.Problem:
-    chosen = attempts.sharpness_of(formulation, sharpness)
+    valid_sharpness = attempts.sharpness_of(formulation, sharpness)
     geometry = problem.geometry
     moves, queries = geometry.moves, geometry.representation * np.sqrt(problem.row_weights)[:, None]
     if len(geometry.unmoved):
-        # X would be infinite on directions that no neighbour moves: they are released exactly, and left out here.
-        moved = scipy.linalg.null_space(geometry.unmoved)
-        moves, queries = moved.T @ moves, queries @ moved
-    return variance.state(formulation, moves, queries, chosen)
+        # X is infinite in insensitive directions, which are released exactly: they are dropped.
+        sensitive = scipy.linalg.null_space(geometry.unmoved)
+        moves, queries = sensitive.T @ moves, queries @ sensitive
+    return variance.state(formulation, moves, queries, valid_sharpness)
 
 
 def _scaled_variance_program(

@@ -1,11 +1,11 @@
-"""Several epochs through CVXPY: fitness for use and total variance where persons take part in every step of a phase.
+"""Several epochs through CVXPY: fitness for use and total variance for several participations per user.
 
-Throughout, Σ (k, k) is the covariance of the noise on B x, X its inverse, ``B`` (k, n) the basis with a column for each
-step, ``V`` (m, k) the queries on B x in its rows, ``√w_j v_j`` for total variance. A phase p costs the largest
-``⟨C_p, R⟩`` over correlation matrices R, with ``C = B' Σ⁻¹ B``. That is, by duality, the least ``1'd_p`` subject to
-``diag(d_p) ⪰ C_p``: the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase. Of signs z it
-costs the largest ``z' C_p z``, an inequality for each, whose multipliers y have ``m_p R_p = Σ y z z'``. Where parts
-need only be so far apart, each set of steps to which no part can be added is such a phase: some hundred at most.
+Σ (k, k) is the covariance of the noise on B x, X its inverse, and ``B`` (k, n) the basis with a column for each step.
+The rows of ``V`` (m, k) are the queries on B x, ``√w_j v_j`` for total variance. With ``C = B' Σ⁻¹ B``, the cost of a
+phase p is the maximum of ``⟨C_p, R⟩`` over correlation matrices R. By duality it is the minimum ``1'd_p`` subject to
+``diag(d_p) ⪰ C_p``; the multiplier of that inequality is ``m_p R_p``, the dual weights of the phase. For signs z the
+cost is the maximum of ``z' C_p z``, with an inequality for each z, whose multipliers y give ``m_p R_p = Σ y z z'``. For
+a minimum separation, each maximal set of participations is a phase; at most 200 sets are supported.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from dualmech.validate import Array
 
 Index = npt.NDArray[np.intp]
 
-MOST_PERSONS = 200
-"""Persons whose parts are at least so far apart up to which each is stated."""
+MAX_PERSONS = 200
+"""Maximum number of sets of participations with a minimum separation."""
 
-MOST_SIGNS = 8
-"""Parts of a person up to which the signs are stated one by one: with more, backends fail."""
+MAX_SIGNED_PARTICIPATIONS = 8
+"""Maximum number of participations with an inequality for each choice of signs: with more, backends fail."""
 
 
-def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
-    """State fitness for use, or privacy first: Z stands for C, and no phase costs more than the aim allows.
+def minimum(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
+    """State fitness for use, or privacy first, with Z in place of C.
 
         minimise α over Σ, Z, d subject to ``[[Σ, B], [B', Z]] ⪰ 0``, ``diag(d_p) ⪰ Z_p``, ``1'd_p ≤ α``,
-        ``v_j Σ v_j' ≤ c_j``; of signs ``z' Z_p z ≤ α`` for all z, without d.
+        ``v_j Σ v_j' ≤ c_j``; for signs ``z' Z_p z ≤ α`` for all z, without d.
 
     Examples
     --------
     >>> import dualmech as dm
     >>> problem = dm.FitnessForUse(dm.workloads.prefix(4), neighbours="participation:2:2")
     >>> dense = problem.geometry.steps
-    >>> program = least(fitness.accuracy_first(problem.targets), dense.basis, dense.representation, steps_of(problem))
+    >>> program = minimum(fitness.accuracy_first(problem.targets), dense.basis, dense.representation, steps_of(problem))
     >>> _, Sigma = program.solve(solver="CLARABEL"), program.var_dict["Sigma"].value
     >>> weights = np.array([each.dual_value for each in program.constraints if each.label.startswith("phases")])
     >>> problem.certify(problem.feasible(Sigma), (weights, program.constraints[-1].dual_value)).gap < 1e-6
@@ -61,27 +61,26 @@ def least(aim: fitness.Aim, basis: Array, queries: Array, phases: list[Index], p
         cp.Minimize(aim.minimise),
         [
             label("schur", cp.bmat([[Sigma, B], [B.T, Z]]) >> 0),
-            *_paid(Z, phases, aim.cost_limit, parts),
+            *_cost_limits(Z, phases, aim.cost_limit, parts),
             label("accuracy", variances(L, Sigma) <= aim.variance_limits),
         ],
     )
 
 
-def least_total(basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
-    """State total variance: minimise ``tr Y`` over X, Y, d subject to ``[[X, V'], [V, Y]] ⪰ 0`` and the phases' costs.
+def minimum_total(basis: Array, queries: Array, phases: list[Index], parts: str = "vectors") -> cp.Problem:
+    """State total variance: minimise ``tr Y`` over X, Y, d subject to ``[[X, V'], [V, Y]] ⪰ 0`` and limits on costs.
 
-    They are ``diag(d_p) ⪰ (B' X B)_p``, ``1'd_p ≤ 1``; of signs ``z' (B' X B)_p z ≤ 1`` for all z.
+    The limits are ``diag(d_p) ⪰ (B' X B)_p``, ``1'd_p ≤ 1``; for signs ``z' (B' X B)_p z ≤ 1`` for all z.
     """
     B, V = cp.Constant(basis, name="B"), cp.Constant(queries, name="V")
     X, Y = symmetric("X", len(basis)), symmetric("Y", len(queries))
     return cp.Problem(
         cp.Minimize(cp.trace(Y)),
-        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), *_paid(B.T @ X @ B, phases, 1, parts)],
+        [label("schur", cp.bmat([[X, V.T], [V, Y]]) >> 0), *_cost_limits(B.T @ X @ B, phases, 1, parts)],
     )
 
 
-def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
-    """Return the inequalities by which no phase costs more than a limit."""
+def _cost_limits(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> list[cp.Constraint]:
     bounds = []
     for number, steps in enumerate(phases):
         block = costs[np.ix_(steps, steps)]
@@ -97,14 +96,17 @@ def _paid(costs: cp.Expression, phases: list[Index], limit: Any, parts: str) -> 
 
 
 def steps_of(problem: AnyProblem) -> list[Index]:
-    """Return the steps of each phase, or of each person at least so far apart; refused where these are too many."""
+    """Return the steps of each phase, or of each maximal set of participations with a minimum separation.
+
+    Raises `InvalidInputError` if there are too many sets.
+    """
     rule, steps = problem.geometry.neighbours, problem.workload.shape[1]
     if rule.at_least:
-        persons = persons_apart(steps, rule.times, rule.separation, MOST_PERSONS)
-        if len(persons) > MOST_PERSONS:
+        persons = persons_apart(steps, rule.times, rule.separation, MAX_PERSONS)
+        if len(persons) > MAX_PERSONS:
             raise InvalidInputError(
-                f"neighbours ({rule}) must be at most {MOST_PERSONS} persons, each with its own inequality; the fast "
-                "layer bounds the optimum, and crosscheck.judge says how far any noise is from it"
+                f"neighbours ({rule}) must have at most {MAX_PERSONS} sets of participations, each with an inequality; "
+                "the fast layer bounds the optimum, and crosscheck.judge certifies the gap of any noise"
             )
         return persons
     return [steps[steps >= 0] for steps in problem.geometry.phases]
@@ -112,7 +114,7 @@ def steps_of(problem: AnyProblem) -> list[Index]:
 
 @dataclass(frozen=True, eq=False)
 class PhaseUnits:
-    """The problem in units of order one: those of one record, whose noise is on the same basis."""
+    """The problem in the units of the problem for one record."""
 
     problem: AnyProblem
 
@@ -122,10 +124,10 @@ class PhaseUnits:
 
     @property
     def moves(self) -> Array:
-        """The basis in these units, a column for each step (r, n)."""
-        whole = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
-        whole[:, self.scaled.kept_moves] = self.scaled.moves
-        return whole
+        """The basis in these units, with a column for each step, shape (r, n)."""
+        all_columns = np.zeros((len(self.scaled.moves), self.problem.geometry.steps.moves.shape[1]))
+        all_columns[:, self.scaled.kept_moves] = self.scaled.moves
+        return all_columns
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -138,28 +140,28 @@ class PhaseUnits:
 
     @property
     def objective_unit(self) -> float:
-        """The problem's objective that is 1 in these units."""
+        """The unit of the objective."""
         return self.scaled.unit
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return a backend's Σ on the problem's basis, feasible; `spare` adds as much cost, in these units."""
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> Array:
+        """Return a backend's Σ in the problem's basis, feasible, with `extra_cost` added as in `Scaled.covariance`."""
         noise = make_definite(returned_array(inner))
-        if spare > 0:
-            share = self.scaled.moves @ self.scaled.moves.T / spare
-            noise = noise @ np.linalg.solve(noise + share, share)
-        lifted = self.scaled.lift @ noise @ self.scaled.lift.T
-        return np.asarray(self.problem.feasible((lifted + lifted.T) / 2))
+        if extra_cost > 0:
+            scaled_limit = self.scaled.moves @ self.scaled.moves.T / extra_cost
+            noise = noise @ np.linalg.solve(noise + scaled_limit, scaled_limit)
+        problem_noise = self.scaled.lift @ noise @ self.scaled.lift.T
+        return np.asarray(self.problem.feasible((problem_noise + problem_noise.T) / 2))
 
     def weights(self, multipliers: Array) -> Array:
         geometry: Epochs = self.problem.geometry
         rule, persons = geometry.neighbours, steps_of(self.problem)
         matrices = []
-        for steps, held in zip(persons, np.split(multipliers, np.cumsum(self.counts)[:-1]), strict=True):
+        for steps, person_multipliers in zip(persons, np.split(multipliers, np.cumsum(self.counts)[:-1]), strict=True):
             if rule.parts == "signs":
                 rows = sign_rows(len(steps))
-                matrices.append((rows.T * np.maximum(held, 0.0)) @ rows)
+                matrices.append((rows.T * np.maximum(person_multipliers, 0.0)) @ rows)
             else:
-                matrices.append(held.reshape(len(steps), len(steps)))
+                matrices.append(person_multipliers.reshape(len(steps), len(steps)))
         masses = sum(float(np.diagonal(matrix).max()) for matrix in matrices)
         if not (all(np.all(np.isfinite(matrix)) for matrix in matrices) and masses > 0):
             raise BackendError("the backend returned no multipliers to judge")
@@ -178,12 +180,12 @@ class PhaseUnits:
 
 
 def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: str) -> cp.Problem:
-    _refuse_others(problem)
+    _check_size(problem)
     dense = problem.geometry.steps
     if isinstance(problem, TotalVariance):
         rows = dense.representation * np.sqrt(problem.row_weights)[:, None]
-        return least_total(dense.basis, rows, steps_of(problem), problem.geometry.neighbours.parts)
-    return least(
+        return minimum_total(dense.basis, rows, steps_of(problem), problem.geometry.neighbours.parts)
+    return minimum(
         fitness.aim_of(problem, problem.targets),
         dense.basis,
         dense.representation,
@@ -195,16 +197,16 @@ def _write(problem: FitnessForUse | PrivacyFirst | TotalVariance, formulation: s
 def _scaled_program(
     problem: FitnessForUse | TotalVariance, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram:
-    _refuse_others(problem)
+    _check_size(problem)
     units, parts = PhaseUnits(problem), problem.geometry.neighbours.parts
     phases, queries = steps_of(problem), units.scaled.queries
     if isinstance(problem, TotalVariance):
-        program = least_total(units.moves, queries, phases, parts)
+        program = minimum_total(units.moves, queries, phases, parts)
         return attempts.ScaledProgram(
             program, units, lambda: inverse(program.var_dict["X"].value), units.dual, constraints=("phases",)
         )
     aim = fitness.accuracy_first(np.ones(len(queries)))
-    program = least(aim, units.moves, queries, phases, parts)
+    program = minimum(aim, units.moves, queries, phases, parts)
     constraints, sigma = ("phases", "accuracy"), program.var_dict["Sigma"]
     return attempts.ScaledProgram(
         program, units, lambda: sigma.value, units.dual, constraints, optimum=lambda _: aim.optimum
@@ -214,10 +216,10 @@ def _scaled_program(
 FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE}, _write, _scaled_program)
 
 
-def _refuse_others(problem: AnyProblem) -> None:
+def _check_size(problem: AnyProblem) -> None:
     steps_of(problem)
-    if problem.geometry.neighbours.parts == "signs" and problem.geometry.neighbours.times > MOST_SIGNS:
+    if problem.geometry.neighbours.parts == "signs" and problem.geometry.neighbours.times > MAX_SIGNED_PARTICIPATIONS:
         raise InvalidInputError(
-            f"neighbours ({problem.geometry.neighbours}) must have at most {MOST_SIGNS} parts: the program has an "
-            "inequality for each choice of their signs; the fast layer bounds the optimum"
+            f"neighbours ({problem.geometry.neighbours}) must have at most {MAX_SIGNED_PARTICIPATIONS} participations: "
+            "the program has an inequality for each choice of signs; the fast layer bounds the optimum"
         )

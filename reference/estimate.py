@@ -24,9 +24,9 @@ from dualmech.workloads.base import Workload, check_workload
 if TYPE_CHECKING:
     from cvxpy.reductions.solvers.solver import Solver
 
-CONES = frozenset({"SOC"})  # what a backend must be able to do where it cannot take a square as it is
+CONES = frozenset({"SOC"})  # for backends without quadratic objectives
 
-ORTHOGONAL = 1e-4  # cosine of a column and the residual below which it is taken for 0: the cell may hold some
+ORTHOGONAL_TOL = 1e-4  # a cell is free if the cosine of its column and the residual is smaller
 
 
 def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
@@ -48,16 +48,16 @@ def quadratic(queries: Any, answers: Array, total: float | None) -> cp.Problem:
     W, a = cp.Constant(queries, name="W"), cp.Constant(answers, name="a")
     x = cp.Variable(queries.shape[1], name="x", nonneg=True)
     r = cp.Variable(len(answers), name="r")
-    known = [] if total is None else [label("total", cp.sum(x) == total)]
-    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [label("residual", W @ x - a == r), *known])
+    totals = [] if total is None else [label("total", cp.sum(x) == total)]
+    return cp.Problem(cp.Minimize(cp.sum_squares(r) / 2), [label("residual", W @ x - a == r), *totals])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _EstimateUnits:
-    """A problem with answers and cells in units in which both are of order one."""
+    """A problem with answers and cells of order one."""
 
     problem: NonnegativeEstimate
-    answer: float  # answer, cell: the answer, and the number of users in a cell, that are called 1
+    answer: float  # answer, cell: units of the answers, and of the numbers in cells
     cell: float
 
     @classmethod
@@ -75,23 +75,23 @@ class _EstimateUnits:
     def sizes(self) -> tuple[int, ...]:
         return (self.problem.workload.shape[1],)
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return an estimate, exactly feasible; a matrix stands for its diagonal, the identity for equal cells."""
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> Array:
+        """Return an exactly feasible estimate from a vector or the diagonal of a matrix."""
         return self.problem.feasible(self.cell * entries(inner, "estimate"))
 
     def dual(self, residual: Array | None, estimate: Array | None) -> EstimateDual:
-        """Return the multiplier of the residual, or the residual of least squares on the cells that it leaves free.
+        """Return the multiplier of the residual, or the residual of least squares on the free cells.
 
-        The judge says which proves more. Zeros stand for the multiplier before there is an answer.
+        The one with the better bound is chosen. Before there is an answer, the multiplier is 0.
         """
         problem = self.problem
         if residual is None or estimate is None:
             return EstimateDual(np.zeros(len(problem.answers)))
         queries = problem.workload.dense()
         sizes = np.linalg.norm(queries, axis=0) * np.linalg.norm(residual)
-        inside = queries[:, np.abs(queries.T @ residual) <= ORTHOGONAL * sizes]
-        fitted = inside @ np.linalg.lstsq(inside, problem.answers, rcond=None)[0] - problem.answers
-        candidates = [EstimateDual(self.answer * residual), EstimateDual(fitted)]
+        free_columns = queries[:, np.abs(queries.T @ residual) <= ORTHOGONAL_TOL * sizes]
+        residual_of_fit = free_columns @ np.linalg.lstsq(free_columns, problem.answers, rcond=None)[0] - problem.answers
+        candidates = [EstimateDual(self.answer * residual), EstimateDual(residual_of_fit)]
         data = self.covariance(estimate)
         return max(candidates, key=lambda candidate: problem.certify(data, candidate).lower_bound)
 
@@ -142,20 +142,20 @@ def quadratic_projection(
     R = cp.Constant(matrix, name="R")
     Q = cp.Variable(matrix.shape, name="Q")
     z = cp.Variable(len(matrix), name="z", nonneg=True) if floor is None else cp.Constant(floor, name="z")
-    least = cp.reshape(z, (len(matrix), 1), order="C") @ np.ones((1, matrix.shape[1]))
+    floors = cp.reshape(z, (len(matrix), 1), order="C") @ np.ones((1, matrix.shape[1]))
     return cp.Problem(
         cp.Minimize(weight / 2 * cp.sum_squares(Q - R)),
         [
             label("columns", cp.sum(Q, axis=0) == total),
-            label("least", Q - least >= 0),
-            label("most", growth * least - Q >= 0),
+            label("least", Q - floors >= 0),
+            label("most", growth * floors - Q >= 0),
         ],
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProjectionUnits:
-    """A problem with probabilities in units of ``1/m``, and distances in units of a close strategy's distance."""
+    """A problem with probabilities in units of ``1/m``, and distances relative to a nearby strategy."""
 
     problem: LocalProjection
     matrix: Array  # (m, n) m R
@@ -165,8 +165,8 @@ class _ProjectionUnits:
     @classmethod
     def of(cls, problem: LocalProjection) -> _ProjectionUnits:
         count = len(problem.matrix)
-        close = problem.feasible(problem.matrix)
-        unit = problem.scale + float(np.square(close - problem.matrix).sum()) / 2
+        feasible_strategy = problem.feasible(problem.matrix)
+        unit = problem.scale + float(np.square(feasible_strategy - problem.matrix).sum()) / 2
         return cls(problem, count * problem.matrix, None if problem.floor is None else count * problem.floor, unit)
 
     @property
@@ -175,11 +175,11 @@ class _ProjectionUnits:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of rows of a strategy: the identity, of that size, stands for equal probabilities."""
+        """The number of rows of a strategy, and the size of the identity at the start."""
         return (len(self.matrix),)
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return a strategy, exactly feasible; `spare` has no use here."""
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> Array:
+        """Return an exactly feasible strategy; `extra_cost` is not used."""
         strategy = returned_array(inner, "strategy")
         if strategy.shape != self.matrix.shape:
             strategy = np.ones(self.matrix.shape)
@@ -187,12 +187,11 @@ class _ProjectionUnits:
 
 
 def _multipliers(program: cp.Problem, scaled: _ProjectionUnits) -> ProjectionDual:
-    """Return the multipliers in the problem's own units; zeros before there are any."""
-    columns, least, most = (constraint.dual_value for constraint in program.constraints)
-    if columns is None or least is None or most is None:
+    columns, lower, upper = (constraint.dual_value for constraint in program.constraints)
+    if columns is None or lower is None or upper is None:
         return ProjectionDual(np.zeros(scaled.matrix.shape[1]))
     unit = scaled.objective_unit * len(scaled.matrix)
-    return ProjectionDual(-unit * columns, unit * (least - most))
+    return ProjectionDual(-unit * columns, unit * (lower - upper))
 
 
 def _scaled_projection_program(
@@ -213,7 +212,7 @@ PROJECTION_FORMULATIONS = attempts.Formulations(
 )
 
 
-ACCURACY = 1e-6  # accuracy at which a backend is run, relative like a gap
+ACCURACY = 1e-6  # of a backend, relative like a gap
 
 
 def reconstruct(
@@ -224,13 +223,13 @@ def reconstruct(
     backend: str | Solver = "CLARABEL",
     **options: Any,
 ) -> Array:
-    """Return the unbiased reconstruction V of least expected variance, as a backend finds it.
+    """Return the unbiased reconstruction V of minimum expected variance, computed by a backend.
 
-    Minimise ``Σ_o (Q π)_o ‖V_o‖²`` over V (p, m) subject to ``V Q = W``. This is the definition that the closed form of
-    `dualmech.LocalMechanism`, ``V = W (Q'D⁻¹Q)⁺ Q'D⁻¹`` with ``D = diag(Q π)``, is checked against.
+    Minimise ``Σ_o (Q π)_o ‖V_o‖²`` over V (p, m) subject to ``V Q = W``. This definition is a check of the closed form
+    in `dualmech.LocalMechanism`, ``V = W (Q'D⁻¹Q)⁺ Q'D⁻¹`` with ``D = diag(Q π)``.
 
     Raises `BackendError` for a backend that is not installed, refuses its options, fails, or finds no
-    reconstruction without bias; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
+    unbiased reconstruction; `InvalidInputError` or `InputTypeError` for a strategy of another width or with
     negative entries, or a prior that is no probability.
     Source: "Optimal V for fixed Q" in section 3 of McKenna, Maity, Mazumdar and Miklau, "A workload-adaptive mechanism
     for linear queries under local differential privacy", PVLDB 13(11), 2020.
@@ -240,7 +239,7 @@ def reconstruct(
     - `strategy` (m, n): Q ≥ 0, the probability of each output for each user type;
     - `prior` (n,): π, a probability over user types; uniform by default;
     - `backend`: an installed CVXPY backend;
-    - `**options`: passed to the backend as they are.
+    - `**options`: passed to the backend.
 
     Examples
     --------
@@ -267,7 +266,7 @@ def reconstruct(
 
 
 def quadratic_reconstruction(queries: Array, strategy: Array, prior: Array) -> cp.Problem:
-    """State the reconstruction of queries scaled to norm 1: V is in units of their own norm."""
+    """State the reconstruction of queries scaled to norm 1; V is in units of that norm."""
     W, Q = cp.Constant(queries / np.linalg.norm(queries), name="W"), cp.Constant(strategy, name="Q")
     V = cp.Variable((len(queries), len(strategy)), name="V")
     roots = np.sqrt(len(prior) * strategy @ prior)

@@ -1,4 +1,4 @@
-"""Fitness for use and total variance, whatever they stand on: the formulations of each geometry."""
+"""Fitness for use and total variance: the formulations of each geometry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.progress import Deadline, Status
 from dualmech.reference import attempts, backends, blocks, cp, dense, epochs, weighting
 from dualmech.reference.attempts import Formulations
-from dualmech.reference.backends import SHORTEST
+from dualmech.reference.backends import MIN_SECONDS
 from dualmech.reference.formulas import ON_GEOMETRY, noise
 from dualmech.reference.formulas.writing import Formula
 from dualmech.reference.scaling import shares
@@ -29,25 +29,25 @@ from dualmech.validate import Array, Matrix
 if TYPE_CHECKING:
     from cvxpy.reductions.solvers.solver import Solver
 
-# Products of workloads: each factor through CVXPY, by the same backend, to a share of the tolerance.
+# Products of workloads: each factor through CVXPY, with the same backend and a fraction of the tolerance.
 
 
 def solve_products(
     problem: AnyProblem, *, tol: float | None = None, time_limit: float | None = None, **options: Any
 ) -> Solution:
-    """Solve the problem; see `dualmech.reference.solve`. The factors share the time."""
+    """Solve the problem; see `dualmech.reference.solve`. The time limit is for all factors together."""
     deadline = Deadline.of(time_limit)
-    share, known, factors = None if tol is None else share_of(problem, tol), {}, problem.factors
+    share, solutions, factors = None if tol is None else share_of(problem, tol), {}, problem.factors
     for factor in factors:
-        if factor not in known:
-            left = None if deadline.left is None else max(deadline.left, SHORTEST)
-            known[factor] = solve(factor, tol=share, time_limit=left, **options)
-    answers = [known[factor] for factor in factors]
-    within = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
-    return combine_factors(problem, answers, type(answers[0].dual), within)
+        if factor not in solutions:
+            remaining = None if deadline.left is None else max(deadline.left, MIN_SECONDS)
+            solutions[factor] = solve(factor, tol=share, time_limit=remaining, **options)
+    answers = [solutions[factor] for factor in factors]
+    total_tol = math.expm1(math.fsum(math.log1p(answer.tol) for answer in answers))
+    return combine_factors(problem, answers, type(answers[0].dual), total_tol)
 
 
-# Split noise through CVXPY: each attribute alone, then its levels and weights as second-order cone programs.
+# Split noise through CVXPY: each attribute separately, then levels and weights as second-order cone programs.
 
 
 def solve_split(
@@ -69,7 +69,7 @@ def solve_split(
         return answer
 
     def solve_levels(costs: Array, sensitivities: Matrix) -> tuple[Array, Array, int]:
-        # In units in which the answer to equal multipliers is all 1.
+        # The units make the weights for equal multipliers 1.
         unit = np.sqrt(costs / np.asarray(sensitivities.mean(axis=1)).ravel())
         unit = unit / (sensitivities.T @ unit).max()
         total = float((costs / unit).sum())
@@ -90,40 +90,40 @@ def solve_split(
         otherwise=Status.STEPS_EXHAUSTED if request.deadline.passed else Status.STALLED,
         message=LOOSE,
         iterations=steps + value,
-        seconds=time.perf_counter() - request.began,
+        seconds=time.perf_counter() - request.start_time,
         solver=f"reference:{request.backend}:products",
     )
 
 
-# Running sums through CVXPY: the program of their matrix, whose multipliers are the weights of the noise.
+# Running sums through CVXPY: a program for their matrix, whose multipliers determine the noise.
 
 
-SHARPER = 1e-2
+STREAM_TOL_FACTOR = 1e-2
 
-LEAST = 1e-9  # least weight of the noise, over the mean: multipliers are not positive where nothing binds
+MIN_WEIGHT = 1e-9  # lower limit on the weights of the noise, relative to their mean: multipliers can be 0
 
 
 def solve_streams(problem: AnyProblem, *, tol: float | None = None, **options: Any) -> Solution:
     """Solve the problem on its matrix; see `dualmech.reference.solve`.
 
-    Its multipliers are known less well than its optimum, so it is solved to `SHARPER` of the tolerance.
+    Multipliers are less accurate than the optimum, so the tolerance is multiplied by `STREAM_TOL_FACTOR`.
     """
-    sharp = None if tol is None else SHARPER * validate.positive_number(tol=tol)
-    answer = solve(problem.on_geometry("dense"), tol=sharp, **options)
+    stream_tol = None if tol is None else STREAM_TOL_FACTOR * validate.positive_number(tol=tol)
+    answer = solve(problem.on_geometry("dense"), tol=stream_tol, **options)
     fixed = problem.sums_variances
     sums = problem.geometry.on_sums(problem.weights) if fixed else answer.dual.query_weights
-    point = StreamPoint(_raised(answer.dual.neighbour_weights), _raised(sums), 1.0)
-    sharpened = retold(answer, tol=answer.tol / SHARPER)
-    return transfer(sharpened, problem, problem.feasible(point), answer.dual)
+    point = StreamPoint(_positive(answer.dual.neighbour_weights), _positive(sums), 1.0)
+    rescaled = retold(answer, tol=answer.tol / STREAM_TOL_FACTOR)
+    return transfer(rescaled, problem, problem.feasible(point), answer.dual)
 
 
-def _raised(weights: Array) -> Array:
-    return np.asarray(np.maximum(weights, LEAST * np.mean(weights)))
+def _positive(weights: Array) -> Array:
+    return np.asarray(np.maximum(weights, MIN_WEIGHT * np.mean(weights)))
 
 
-UNSTATED = {
+REASONS_WITHOUT_PROGRAM = {
     "product": "a product has a program for each factor: formulate each of problem.factors",
-    "split": "split noise has no one program; geometry 'blocks' or 'dense' has one, where it can hold the workload",
+    "split": "split noise has no single program; use geometry 'blocks' or 'dense' if it supports the workload",
 }
 
 
@@ -132,9 +132,9 @@ def formulate(problem: AnyProblem, **options: Any) -> cp.Problem:
     check_orbits(problem.geometry, options.get("orbits"))
     if problem.geometry.name == "stream":
         return formulate(problem.on_geometry("dense"), **options)
-    if (stated := formulations(problem)) is None:
-        raise InvalidInputError(UNSTATED[problem.geometry.name])
-    return stated.formulate(problem, **options)
+    if (family := formulations(problem)) is None:
+        raise InvalidInputError(REASONS_WITHOUT_PROGRAM[problem.geometry.name])
+    return family.formulate(problem, **options)
 
 
 def solve(problem: AnyProblem, **options: Any) -> Solution:
@@ -144,23 +144,23 @@ def solve(problem: AnyProblem, **options: Any) -> Solution:
     if name != "dense" and isinstance(problem, PrivacyFirst):
         answer = solve(problem.accuracy_first, **options)
         return transfer(answer, problem, problem.feasible(answer.primal), answer.dual)
-    if (stated := formulations(problem)) is not None:
-        return stated.solve(problem, **options)
+    if (family := formulations(problem)) is not None:
+        return family.solve(problem, **options)
     options.pop("orbits", None)
     solver = {"product": solve_products, "split": solve_split, "stream": solve_streams}[name]
     return solver(problem, **options)
 
 
 def formula(problem: AnyProblem) -> Formula:
-    """Return the problem in formulas, its geometry's own if that has some."""
+    """Return the problem in formulas, which may depend on the geometry."""
     if problem.geometry.name in ON_GEOMETRY:
         return ON_GEOMETRY[problem.geometry.name](problem)
     return noise.variance(problem) if isinstance(problem, TotalVariance) else noise.fitness(problem)
 
 
 def formulations(problem: AnyProblem, streams: bool = False) -> Formulations | None:
-    """Return the formulations of a problem, None where it has no one program; a stream has those of its matrix."""
-    if problem.geometry.name in UNSTATED or (problem.geometry.name == "stream" and not streams):
+    """Return the formulations of a problem, or None without a single program; with `streams`, also for streams."""
+    if problem.geometry.name in REASONS_WITHOUT_PROGRAM or (problem.geometry.name == "stream" and not streams):
         return None
     if problem.geometry.name == "blocks":
         return blocks.FORMULATIONS

@@ -1,8 +1,8 @@
-"""Local privacy through CVXPY: the convex program over all extremal patterns, handed to a backend, repaired, judged.
+"""Local privacy through CVXPY: the convex program over all extremal patterns, and its repaired and judged answers.
 
-Throughout, ``P`` (s, n) holds the patterns p_S in its rows, ``R`` (k, n) a root of the workload, ``R'R = W'W``,
-``share`` (n,) n times the prior, ``w`` (s,) the weights of the patterns and ``U`` (k, s) the reconstruction of each
-times its weight. One user's second moment, averaged over the prior, is ``Σ_S ‖U_S‖² (share'p_S) / (n w_S)``.
+The rows of ``P`` (s, n) are the patterns p_S, ``R`` (k, n) is a root of the workload, ``R'R = W'W``, ``share`` (n,) is
+n times the prior, ``w`` (s,) are the weights of the patterns, and ``U`` (k, s) their reconstructions times the weights.
+The second moment of a user, averaged over the prior, is ``Σ_S ‖U_S‖² (share'p_S) / (n w_S)``.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def sdp(patterns: Array, directions: Array, root: Array) -> cp.Problem:
 def socp(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     """State the problem in second-order cones: ``‖U_S‖² ≤ w_S s_S`` is ``‖(2 U_S, w_S - s_S)‖ ≤ w_S + s_S``.
 
-    The average case is ``Σ_S (share'p_S) s_S``. In the worst case, without a share, t is at least the variance of
-    every user type.
+    The objective of the average case is ``Σ_S (share'p_S) s_S``. In the worst case, without a share, t is at least the
+    variance of every user type.
     """
     P, R = cp.Constant(patterns, name="P"), cp.Constant(root, name="R")
     w, s = cp.Variable(len(patterns), name="w"), cp.Variable(len(patterns), name="s")
@@ -89,8 +89,8 @@ def dual(patterns: Array, root: Array, share: Array | None) -> cp.Problem:
     bound, limits = 2 * cp.sum(cp.multiply(Z, R.T)) - cp.sum(y), [label("patterns", _cones(P @ y, P @ s, (P @ Z).T))]
     if share is not None:
         return cp.Problem(cp.Maximize(bound), limits)
-    known = np.square(root).sum(axis=0)
-    return cp.Problem(cp.Maximize((bound - known @ s) / size), [*limits, label("prior", cp.sum(s) == size)])
+    squared_norms = np.square(root).sum(axis=0)
+    return cp.Problem(cp.Maximize((bound - squared_norms @ s) / size), [*limits, label("prior", cp.sum(s) == size)])
 
 
 PROGRAMS = {"socp": socp, "dual": dual}
@@ -108,12 +108,12 @@ CONES_BY_FORMULATION = {
 }
 """The formulations by criterion and name, the default first, with the cones that they need."""
 
-MOST_USER_TYPES = 10  # user types up to which a program over all 2^n - 2 patterns is written down
+MAX_USER_TYPES = 10  # for a program over all 2^n - 2 patterns
 
-WORST_ACCURACIES = (1e-2, 1e-3, 1e-4)
-"""How much more accurately the worst case is solved: its largest variance grows at once with an error of the prior."""
+WORST_CASE_FACTORS = (1e-2, 1e-3, 1e-4)
+"""Factors on the tolerance for the worst case, where the maximum variance depends linearly on errors of the prior."""
 
-NEGLIGIBLE = 1e-9  # weight of a pattern, relative to the largest, below which it is left out of a strategy
+MIN_RELATIVE_WEIGHT = 1e-9  # patterns of smaller weight, relative to the largest, are dropped
 
 
 def _write(problem: LocalStrategy, name: str) -> cp.Problem:
@@ -129,35 +129,35 @@ def _scaled_program(
     scaled = _SCALED_PROGRAMS[formulation](StrategyUnits.of(problem, _patterns(problem)))
     if problem.criterion == "average":
         return scaled
-    return replace(scaled, steps=[(accuracy * request.tol, "") for accuracy in WORST_ACCURACIES])
+    return replace(scaled, steps=[(accuracy * request.tol, "") for accuracy in WORST_CASE_FACTORS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyUnits:
-    """A problem with a root that is centred, which costs a constant, and scaled so that the optimum is near 1."""
+    """A problem with a centred root, which changes the objective by a constant, scaled to an optimum near 1."""
 
     problem: LocalStrategy
     patterns: Array  # (s, n) P
     root: Array  # (k, n) ``(R - a 1') / √unit``
-    centre: Array  # (k,) a, the mean of the columns of R under the prior; their plain mean in the worst case
-    basis: Array  # (n, n - 1) orthogonal directions of sum 0, in which the G of a good strategy is near the identity
-    unit: float  # the objective of the average case that is 1 in scaled units
+    centre: Array  # (k,) a, the mean of the columns of R under the prior, uniform in the worst case
+    basis: Array  # (n, n - 1) orthogonal directions of sum 0, scaled to bring G near the identity
+    unit: float  # the unit of the objective of the average case
 
     @classmethod
     def of(cls, problem: LocalStrategy, rows: Array) -> StrategyUnits:
-        """Scale by the closed-form bound on the objective; `rows` are the patterns that are listed, if any."""
+        """Scale by the closed-form bound on the objective; `rows` are the patterns of the program."""
         size, root = problem.user_types, problem.root
         prior = problem.prior if problem.criterion == "average" else np.full(size, 1 / size)
         centre = root @ prior
-        centred = root - centre[:, None]
-        # One pattern of each size tells the largest trace that the part of G with sum 0 can have.
+        centred_root = root - centre[:, None]
+        # One pattern of each size determines the maximum trace of the part of G with sum 0.
         ratios = local.rows(np.tri(size, dtype=bool)[:-1], problem.epsilon)
         trace = size * float(np.square(ratios - 1 / size).sum(axis=1).max())
-        nuclear = float(linalg.singular_values(centred - centred.mean(axis=1)[:, None]).sum())
-        # A workload that is constant up to rounding leaves nothing to optimise.
+        nuclear = float(linalg.singular_values(centred_root - centred_root.mean(axis=1)[:, None]).sum())
+        # The lower limit is for workloads that are constant up to rounding.
         unit = max(nuclear, 8 * size * linalg.EPS * float(np.linalg.norm(root))) ** 2 / trace
         basis = scipy.linalg.helmert(size).T / math.sqrt(trace / (size - 1))
-        return cls(problem, rows, centred / math.sqrt(unit), centre, basis, unit)
+        return cls(problem, rows, centred_root / math.sqrt(unit), centre, basis, unit)
 
     @property
     def share(self) -> Array:
@@ -170,46 +170,46 @@ class StrategyUnits:
 
     @property
     def objective_unit(self) -> float:
-        """The objective that is 1 in the program's units; in the worst case it is one user's variance."""
+        """The unit of the objective; in the worst case that is the variance of one user."""
         return self.unit / (1 if self.problem.criterion == "average" else self.problem.user_types)
 
     def program(self, formulation: str) -> cp.Problem:
-        """State a formulation in second-order cones, with the root in the units of `objective_unit`."""
+        """State a formulation with second-order cones, with the root in the units of `objective_unit`."""
         share = self.share if self.problem.criterion == "average" else None
         return PROGRAMS[formulation](self.patterns, self.root * self.root_unit, share)
 
     @property
     def root_unit(self) -> float:
-        """The factor on the root, whose objective is one user's variance in the worst case."""
+        """The factor on the root for the units of `objective_unit`."""
         return math.sqrt(self.unit / self.objective_unit)
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> LocalPoint:
-        """Return the strategy of weights w (s,), in the worst case followed by a prior, exactly feasible.
+    def covariance(self, inner: npt.ArrayLike | None, extra_share: float = 0.0) -> LocalPoint:
+        """Return an exactly feasible strategy from weights w (s,), followed by a prior in the worst case.
 
-        A matrix stands for its diagonal: the identity for equal weights. `spare` is the share of all reports that goes
-        to equal weights, should rounding hide that an almost singular strategy can answer the workload.
+        For a matrix, the diagonal is used. `extra_share` is the fraction of equal weights to mix in, in case rounding
+        errors hide that the workload can be estimated from an almost singular strategy.
         """
         positive = np.maximum(entries(inner, "weights"), 0.0)
         weights, prior = positive[: len(self.patterns)], positive[len(self.patterns) :]
         if not weights.any() or (prior.size and not prior.any()):
             raise BackendError("the backend returned no weights to judge: none is positive")
-        weights = (1 - spare) * weights + spare * weights.mean()
-        kept = weights > NEGLIGIBLE * weights.max()
-        strategy = self.patterns[kept] * weights[kept, None] * (len(self.share) / weights[kept].sum())
-        chosen = prior / prior.sum() if prior.size else self.problem.prior
-        return self.problem.feasible(LocalPoint(strategy, chosen))
+        weights = (1 - extra_share) * weights + extra_share * weights.mean()
+        is_kept = weights > MIN_RELATIVE_WEIGHT * weights.max()
+        strategy = self.patterns[is_kept] * weights[is_kept, None] * (len(self.share) / weights[is_kept].sum())
+        final_prior = prior / prior.sum() if prior.size else self.problem.prior
+        return self.problem.feasible(LocalPoint(strategy, final_prior))
 
     def dual(self, matrix: Array, costs: Array, prior: Array | None = None) -> LocalDual:
-        """Return Z and y of the problem's own root from Z and y of the centred and scaled root.
+        """Return Z and y for the problem's root from Z and y for the centred and scaled root.
 
         With ``R = R₀ + a 1'``, let Z₀ and y₀ prove a bound for R₀. Then ``Z₀ + share a'`` and
-        ``y₀ + ‖a‖² share + 2 Z₀ a`` prove a bound for R that is higher by the constant, since
-        ``‖Z'p‖² ≤ (y'p)(share'p)`` stays the same condition.
+        ``y₀ + ‖a‖² share + 2 Z₀ a`` prove a bound for R that is higher by the constant, because
+        they give the same condition ``‖Z'p‖² ≤ (y'p)(share'p)``.
         """
         share = self.share if prior is None else len(self.share) * prior
         inner = math.sqrt(self.unit) * matrix
-        raised = self.unit * costs + (self.centre @ self.centre) * share + 2 * inner @ self.centre
-        return LocalDual(inner + np.outer(share, self.centre), raised, prior)
+        shifted_costs = self.unit * costs + (self.centre @ self.centre) * share + 2 * inner @ self.centre
+        return LocalDual(inner + np.outer(share, self.centre), shifted_costs, prior)
 
     def empty_dual(self) -> LocalDual:
         return self.dual(np.zeros(self.root.T.shape), np.zeros(len(self.share)))
@@ -229,18 +229,18 @@ def _scaled_sdp_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
 
 def _scaled_socp_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
     program = scaled.program("socp")
-    known = {constraint.label: constraint for constraint in program.constraints}
-    worst = "users" in known
+    constraints = {constraint.label: constraint for constraint in program.constraints}
+    worst = "users" in constraints
 
     def weights() -> Array | None:
-        multipliers = [program.var_dict["w"].value, *([known["users"].dual_value] if worst else [])]
+        multipliers = [program.var_dict["w"].value, *([constraints["users"].dual_value] if worst else [])]
         return None if any(part is None for part in multipliers) else np.concatenate(multipliers)
 
     def proof() -> Proof:
-        Z, y = known["unbiased"].dual_value, known["columns"].dual_value
+        Z, y = constraints["unbiased"].dual_value, constraints["columns"].dual_value
         if Z is None or y is None:
             return None
-        prior = [_prior(known["users"].dual_value)] if worst else []
+        prior = [_prior(constraints["users"].dual_value)] if worst else []
         return -Z.T / 2 * scaled.root_unit, y, *prior
 
     return _with_proof(program, scaled, weights, proof)
@@ -271,7 +271,7 @@ def _scaled_dual_program(scaled: StrategyUnits) -> attempts.ScaledProgram:
 _SCALED_PROGRAMS = {"sdp": _scaled_sdp_program, "socp": _scaled_socp_program, "dual": _scaled_dual_program}
 
 Proof = tuple[Array, ...] | None
-"""Z, y and in the worst case the prior that prove a bound, in scaled units; None before there is an answer."""
+"""Z, y and, in the worst case, the prior, in scaled units; None before there is an answer."""
 
 
 def _with_proof(
@@ -289,7 +289,6 @@ def _with_proof(
 
 
 def _prior(multipliers: Array | None) -> Array:
-    """Return multipliers of the user types as a probability."""
     if multipliers is None or not np.any(multipliers > 0):
         raise BackendError("the backend returned no multipliers to judge")
     positive = np.maximum(np.ravel(multipliers), 0.0)
@@ -297,10 +296,10 @@ def _prior(multipliers: Array | None) -> Array:
 
 
 def _patterns(problem: LocalStrategy) -> Array:
-    if problem.user_types > MOST_USER_TYPES:
+    if problem.user_types > MAX_USER_TYPES:
         raise InvalidInputError(
-            f"workload must have at most {MOST_USER_TYPES} user types for a program over all patterns, got "
-            f"{problem.user_types}; the fast layer has no such limit, nor has `reference.lower_bound`"
+            f"workload must have at most {MAX_USER_TYPES} user types for a program over all patterns, got "
+            f"{problem.user_types}: use the fast layer, or `reference.lower_bound` for a bound"
         )
     return local.rows(local.all_sets(problem.user_types), problem.epsilon)
 
@@ -310,14 +309,14 @@ FORMULATIONS = attempts.Formulations(
 )
 
 
-# A bound on the variance of every local strategy where patterns are too many to list: a semidefinite relaxation.
+# A lower bound for problems with too many patterns to list, by a semidefinite relaxation.
 #
-# The indicators s of the sets behind a strategy's patterns enter its ``G = Σ_S w_S p_S p_S' / (share'p_S)`` only
-# through the weighted sums ``a`` of 1, ``b`` (n,) of s and ``B`` (n, n) of ``s s'``. Linear relations that hold for
-# every set hold for these sums.
+# A strategy's ``G = Σ_S w_S p_S p_S' / (share'p_S)`` depends on the indicators s of the sets only through the weighted
+# sums ``a`` of 1, ``b`` (n,) of s and ``B`` (n, n) of ``s s'``. Linear relations that hold for every set also hold for
+# these sums.
 
 
-MOST_BOUNDED_TYPES = 32  # user types up to which the relaxation is written down
+MAX_RELAXATION_USER_TYPES = 32  # for the relaxation
 
 
 def lower_bound(
@@ -329,24 +328,23 @@ def lower_bound(
     time_limit: float | None = None,
     **options: object,
 ) -> LocalDual:
-    """Return dual weights whose bound the judge verifies by one eigenvalue, however many patterns there are.
+    """Return dual weights whose bound the judge verifies by one eigenvalue, without listing the patterns.
 
     Minimise ``tr(R G⁻¹ R')`` over a, b and B with ``G = a 1 1' + c (b 1' + 1 b') + c² B``, ``G share = 1`` and, in
-    place of all sets being 0 or 1, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and products of true inequalities:
+    place of indicators in {0, 1}, ``[[a, b'], [b, B]] ⪰ 0``, ``diag B = b`` and products of valid inequalities:
     McCormick's, ``(|S| - j)(|S| - j - 1) ≥ 0``, and ``1 ≤ |S| ≤ n - 1`` times ``s_u`` and ``1 - s_u``. Their
-    multipliers prove the bound of the answer, whatever the backend did.
-    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
-    returns no multipliers; `InvalidInputError` or `InputTypeError` for more than 32 user types, a prior for the
-    average case, which has its own, or arguments out of range.
-    Returns `LocalDual`: with a `relaxation`; for ``problem.certify``, together with any strategy.
+    multipliers prove the bound of the answer, independently of the backend. Returns a `LocalDual` with a `relaxation`,
+    for ``problem.certify`` together with any strategy. Raises `BackendError` for a backend that is not installed, does
+    not support the cones, refuses its options, fails, or returns no multipliers; `InvalidInputError` or
+    `InputTypeError` for more than 32 user types, a prior for the average case, which has a fixed prior, or arguments
+    out of range.
 
     - `problem`: at most 32 user types;
-    - `prior` (n,): for the worst case, the probability over user types that the adversary is held to; uniform by
-      default;
-    - `backend`: an installed CVXPY backend that can do semidefinite cones;
-    - `tol`: how accurately to solve the relaxation, as in `dualmech.reference.solve`;
+    - `prior` (n,): for the worst case, the adversary's prior over user types; uniform by default;
+    - `backend`: an installed CVXPY backend for semidefinite cones;
+    - `tol`: accuracy of the relaxation, as in `dualmech.reference.solve`;
     - `time_limit`: seconds for the backend (CLARABEL and SCS);
-    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
+    - `**options`: passed to the backend; they override the options determined by `tol`.
 
     Examples
     --------
@@ -363,23 +361,24 @@ def lower_bound(
     scaled = StrategyUnits.of(average, np.zeros((0, average.user_types)))
     program = relaxation(scaled.root @ scaled.basis, scaled.basis, scaled.share, average.epsilon)
     outcome = backends.run(program, request.backend, tol=request.tol, deadline=request.deadline, options=options)
-    known = {constraint.label: constraint.dual_value for constraint in program.constraints}
-    if any(value is None for value in known.values()):
+    dual_values = {constraint.label: constraint.dual_value for constraint in program.constraints}
+    if any(value is None for value in dual_values.values()):
         raise BackendError(
             f"the backend returned no multipliers to judge (backend {request.backend}, status {outcome.status})"
         )
     size = scaled.basis.shape[1]
     unit, _ = _units(average.user_types, average.epsilon)
-    weights = scaled.dual(-scaled.basis @ known["schur"][:size, size:], known["columns"])
-    held = average.prior if problem.criterion == "worst" else None
-    return replace(weights, prior=held, relaxation=_multipliers(known, average.user_types, scaled.unit / unit))
+    weights = scaled.dual(-scaled.basis @ dual_values["schur"][:size, size:], dual_values["columns"])
+    prior_used = average.prior if problem.criterion == "worst" else None
+    return replace(
+        weights, prior=prior_used, relaxation=_multipliers(dual_values, average.user_types, scaled.unit / unit)
+    )
 
 
 def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Problem:
-    """State the relaxation, with the root and G on a basis (n, r) of the vectors of sum 0.
+    """State the relaxation, with the root and G in a basis (n, r) of the vectors of sum 0.
 
-    a, b and B are in a unit, and the variables multiples of them, in which those of all sets of the best size are
-    near 1.
+    The variables are multiples of a, b and B, scaled to be near 1 for equal weights on all sets of the best size.
     """
     size, c = len(share), local.gain(epsilon)
     unit, ratio = _units(size, epsilon)
@@ -415,40 +414,40 @@ def relaxation(root: Array, basis: Array, share: Array, epsilon: float) -> cp.Pr
 
 
 def _units(size: int, epsilon: float) -> tuple[float, float]:
-    """Return the B of equal weights on all sets of the best size, on its diagonal, and the root of the share of users.
+    """Return the diagonal of B for equal weights on all sets of the best size k, and ``√(k/n)``.
 
-    The best size is the size of the closed-form bound: the largest trace that the part of G with sum 0 can have.
+    The best size is that size in the closed-form bound: it maximises the trace of the part of G with sum 0.
     """
     ratios = local.rows(np.tri(size, dtype=bool)[:-1], epsilon)
     count = int(np.argmax(np.square(ratios - 1 / size).sum(axis=1))) + 1
     return count / (size + local.gain(epsilon) * count) ** 2, float(np.sqrt(count / size))
 
 
-def _multipliers(known: dict[str, Array], size: int, unit: float) -> Relaxation:
-    """Return the multipliers of the program in the problem's own units."""
+def _multipliers(dual_values: dict[str, Array], size: int, unit: float) -> Relaxation:
     u, v = np.triu_indices(size, 1)
-    both, one, neither = np.zeros((3, size, size))
-    both[u, v], one[u, v], one[v, u], neither[u, v] = (
-        unit * known[name] for name in ("both", "first", "second", "neither")
+    both_values, one_values, neither = np.zeros((3, size, size))
+    both_values[u, v], one_values[u, v], one_values[v, u], neither[u, v] = (
+        unit * dual_values[name] for name in ("both", "first", "second", "neither")
     )
-    products = np.stack([known[name] for name in ("in_low", "in_high", "out_low", "out_high")])
+    products = np.stack([dual_values[name] for name in ("in_low", "in_high", "out_low", "out_high")])
     return Relaxation.of(
         size,
-        -unit * known["squares"],
-        both=both,
-        one=one,
+        -unit * dual_values["squares"],
+        both=both_values,
+        one=one_values,
         neither=neither,
-        sizes=unit * np.ravel(known.get("sizes", [])),
+        sizes=unit * np.ravel(dual_values.get("sizes", [])),
         products=unit * products,
     )
 
 
 def _average_case(problem: LocalStrategy, prior: npt.ArrayLike | None) -> LocalStrategy:
-    """Return the average case whose bound is requested: for the worst case, under the prior given."""
-    if validate.instance(LocalStrategy, problem=problem).user_types > MOST_BOUNDED_TYPES:
-        raise InvalidInputError(f"workload must have at most {MOST_BOUNDED_TYPES} user types, got {problem.user_types}")
+    if validate.instance(LocalStrategy, problem=problem).user_types > MAX_RELAXATION_USER_TYPES:
+        raise InvalidInputError(
+            f"workload must have at most {MAX_RELAXATION_USER_TYPES} user types, got {problem.user_types}"
+        )
     if problem.criterion == "worst":
         return LocalStrategy(problem.workload, problem.epsilon, prior=prior)
     if prior is not None:
-        raise InvalidInputError("prior is for the worst case; the average case has its own")
+        raise InvalidInputError("prior is for the worst case only: the average case has the prior of the problem")
     return problem

@@ -1,4 +1,4 @@
-"""The refined privacy ordering through CVXPY: one small program per stage, on the face that the stages before left."""
+"""The refined privacy ordering through CVXPY: a small program per stage, on the optimal face of the previous stages."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from cvxpy.reductions.solvers.solver import Solver
 
 STAGE_TOLERANCES = {"CLARABEL": 1e-10, "SCS": 1e-8}
-"""Gap requested of a backend in a stage: the next stage inherits it."""
+"""Tolerance of a backend in a stage, which the next stage inherits."""
 
 OTHER_STAGE_TOLERANCE = 1e-8  # the same for other backends
-PASSES = 3  # times that a stage is solved, each in coordinates in which the answer before is the identity
+NUM_PASSES = 3  # of a stage, each in coordinates that make the last answer the identity
 
 TOLERANCES = {"CLARABEL": 1e-6}
-"""Gap to prove in every stage unless another is asked; with others, `backends.tolerance` gives it."""
+"""Default gap to prove in every stage; for other backends see `backends.tolerance`."""
 
 
 def schur(offsets: Array, slack: Array, moves: Array, rows: Array) -> cp.Problem:
-    """State one stage over M (r, r), called ``Sigma``: the part of the noise that earlier stages left open.
+    """State one stage over M (r, r), called ``Sigma``: the noise that earlier stages have not determined.
 
     In formulas: minimise ``max_i o_i + b_i' M⁻¹ b_i`` over ``M ≻ 0`` subject to ``v_j M v_j' ≤ c_j - a_j``, where the
-    settled noise costs o_i and leaves the slack ``c - a``. As a program: the program of `fitness.schur`, with
+    fixed noise has cost o_i and leaves the slack ``c - a``. As a program: the program of `fitness.schur`, with
     ``Z_ii ≤ α - o_i``.
 
     Examples
@@ -67,18 +67,19 @@ def refine(
     """Return the one optimal covariance that is least in the refined privacy ordering, stage by stage.
 
     Among all optimal covariances, the one whose privacy profile, sorted in decreasing order, comes first in
-    dictionary order (Definition 5). Capping each tight cost at its value and minimising the next would leave no
-    strictly feasible point; instead each stage is stated on the face of all optima of the stage before.
-    Raises `BackendError` for a backend that is not installed, cannot do the cones, fails, or returns nothing to
-    judge; `InvalidInputError` or `InputTypeError` for another problem, or a tolerance that is not positive.
-    Returns `Refinement`: with the covariance, its profile, and a judged `Solution` for every stage.
+    lexicographic order (Definition 5). Limiting each tight cost to its value and minimising the next would leave no
+    strictly feasible point; instead, each stage is a program on the face of all optima of the previous stage. Returns a
+    `Refinement` with the covariance, its profile, and a judged `Solution` for every stage. Raises `BackendError` for a
+    backend that is not installed, does not support the cones, fails, or returns no answer; `InvalidInputError` or
+    `InputTypeError` for another problem, or a tolerance that is not positive.
 
     - `problem`: the problem;
-    - `backend`: an installed CVXPY backend that can do semidefinite cones;
-    - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately than that;
-    - `time_limit`: seconds after which the covariance so far is returned, the current stage unproven (CLARABEL, SCS);
+    - `backend`: an installed CVXPY backend for semidefinite cones;
+    - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately;
+    - `time_limit`: seconds after which the current covariance is returned, with the current stage unproven (CLARABEL,
+    SCS);
     - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
-    - `**options`: passed to the backend as they are.
+    - `**options`: passed to the backend.
 
     Examples
     --------
@@ -117,12 +118,12 @@ FORMULATIONS = attempts.Formulations(lambda _: {"schur": backends.SEMIDEFINITE},
 
 
 def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Array, FitnessDual, int]:
-    """Solve a stage, and again in coordinates in which the answer is the identity, while that proves more."""
+    """Solve a stage several times, in coordinates that make the last answer the identity; return the best answer."""
     answers: list[tuple[Array, FitnessDual]] = []
     gaps: list[float] = []
     iterations = 0
     factor: Array = np.eye(stage.open.shape[1])
-    for _ in range(PASSES):
+    for _ in range(NUM_PASSES):
         if answers and request.deadline.passed:
             break
         try:
@@ -141,7 +142,7 @@ def _solve(stage: RefinementStage, request: attempts.BackendRequest) -> tuple[Ar
 def _solve_once(
     stage: RefinementStage, factor: Array, request: attempts.BackendRequest
 ) -> tuple[Array, FitnessDual, int]:
-    """Run a backend on a stage in coordinates in which ``factor factor'`` is I, costs and variances of it near 1."""
+    """Run a backend on a stage in coordinates that make ``factor factor'`` I, with costs and variances near 1."""
     offsets, slack = stage.costs[stage.neighbours], stage.slack[stage.queries]
     moves = scipy.linalg.solve_triangular(factor, stage.moves[:, stage.neighbours], lower=True)
     rows = stage.rows[stage.queries] @ factor / np.sqrt(slack)[:, None]
@@ -157,5 +158,5 @@ def _solve_once(
         raise BackendError(f"the backend {request.backend} returned no covariance to judge (status {program.status})")
     noise = make_definite(np.asarray(noise, dtype=np.float64))
     noise = factor @ (noise / np.einsum("jk,jk->j", inner_rows @ noise, inner_rows).max()) @ factor.T / variance
-    privacy, bill = (attempts.multipliers(program, name) for name in ("privacy", "accuracy"))
-    return (noise + noise.T) / 2, stage.spread(shares(privacy), shares(bill)), outcome.iterations
+    privacy, accuracy = (attempts.multipliers(program, name) for name in ("privacy", "accuracy"))
+    return (noise + noise.T) / 2, stage.spread(shares(privacy), shares(accuracy)), outcome.iterations

@@ -1,9 +1,9 @@
-"""Reuse of a release through CVXPY: fitness for use with one more matrix inequality, repaired and judged.
+"""Reuse of a release through CVXPY: fitness for use with one more matrix inequality.
 
-Throughout, Σ (k, k) is the covariance on B x of all that is known in the end, ``BU`` (k, s) holds the moves between
-neighbouring data sets in its columns, ``L`` (m, k) the queries on B x in its rows v_j, ``K`` (q, k) the release, rows
-with unit noise, and ``c`` (m,) the targets. On blocks of tables the arrays are those of `dualmech.reference.blocks`,
-with a number or a matrix F of the release for each block.
+Σ (k, k) is the covariance on B x of the release and the new answers together, the columns of ``BU`` (k, s) are the
+differences between neighbouring data sets, the rows v_j of ``L`` (m, k) are the queries on B x, ``K`` (q, k) is the
+release, rows with unit noise, and ``c`` (m,) are the targets. On blocks of tables the arrays are as in
+`dualmech.reference.blocks`, with a number or a matrix F of the release for each block.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from dualmech.validate import Array
 
 
 def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.Problem:
-    """State Problem 1 with ``K Σ K' ⪯ I`` added: the release can be answered from the final answers.
+    """State Problem 1 with the constraint ``K Σ K' ⪯ I``: the release can be computed from the final answers.
 
-    In formulas: minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j`` and
-    ``Σ⁻¹ ⪰ K'K``, that is, the total cost matrix contains the cost already spent. As a program: the program of
-    `fitness.schur`, with ``I - K Σ K' ⪰ 0``, which says the same and is linear in Σ. Its multiplier is the matrix of
-    weights Ω.
+    In formulas: minimise ``max_i (B u_i)' Σ⁻¹ (B u_i)`` over ``Σ ≻ 0`` subject to ``v_j Σ v_j' ≤ c_j`` and ``Σ⁻¹ ⪰
+    K'K``, that is, the total cost matrix includes the cost of the release. As a program: the program of `fitness.schur`
+    with the equivalent constraint ``I - K Σ K' ⪰ 0``, which is linear in Σ. Its multiplier is the matrix of weights Ω.
 
     Examples
     --------
@@ -52,11 +51,11 @@ def schur(aim: fitness.Aim, moves: Array, queries: Array, release: Array) -> cp.
     return cp.Problem(program.objective, [*program.constraints, released])
 
 
-def schur_on_blocks(aim: fitness.Aim, stated: BlockArrays, levels: Array, matrices: list[Array]) -> cp.Problem:
-    """State the same on blocks: least cost of noise within the targets from which the release can be answered.
+def schur_on_blocks(aim: fitness.Aim, arrays: BlockArrays, levels: Array, matrices: list[Array]) -> cp.Problem:
+    """State the same problem on blocks: minimum cost within the targets, where the release can be computed.
 
-    In formulas: the program of `blocks.least`, with ``f_t² τ_t ≤ 1`` for every block of one coordinate, f_t the number
-    of the release there, and ``F_b K_b F_b' ⪯ I`` for every other. Their multipliers are the weights Ω.
+    In formulas: the program of `blocks.minimum`, with ``f_t² τ_t ≤ 1`` for every block of one coordinate, f_t the
+    number of the release there, and ``F_b K_b F_b' ⪯ I`` for every other. Their multipliers are the weights Ω.
 
     Examples
     --------
@@ -73,23 +72,23 @@ def schur_on_blocks(aim: fitness.Aim, stated: BlockArrays, levels: Array, matric
     >>> problem.certify(problem.feasible(BlockPoint(tau)), dual).gap < 1e-6
     True
     """
-    program = blocks.least(aim, stated, "schur")
+    program = blocks.minimum(aim, arrays, "schur")
     variables, bounds = program.var_dict, []
     if len(levels):
         f = cp.Constant(levels**2, name="f²")
         bounds.append(attempts.label("released", cp.multiply(f, variables["tau"]) <= 1))
     for index, matrix in enumerate(matrices):
         F, K = cp.Constant(matrix, name=f"F[{index}]"), variables[f"K[{index}]"]
-        known = cp.symmetric_wrap(F @ K @ F.T)
-        bounds.append(attempts.label(f"released[{index}]", np.eye(len(matrix)) - known >> 0))
+        release_noise = cp.symmetric_wrap(F @ K @ F.T)
+        bounds.append(attempts.label(f"released[{index}]", np.eye(len(matrix)) - release_noise >> 0))
     return cp.Problem(program.objective, [*program.constraints, *bounds])
 
 
 def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
     if isinstance(problem.known, ReleasedBlocks):
-        stated = BlockArrays.of(problem.geometry)
+        arrays = BlockArrays.of(problem.geometry)
         aim = fitness.accuracy_first(problem.targets[problem.geometry.tables])
-        return schur_on_blocks(aim, stated, *_on_moved(problem.known.coordinates, stated))
+        return schur_on_blocks(aim, arrays, *_sensitive_release(problem.known.coordinates, arrays))
     geometry, count = problem.geometry, len(problem.targets)
     return schur(
         fitness.accuracy_first(problem.targets),
@@ -102,9 +101,11 @@ def _write(problem: ReuseFitness, formulation: str) -> cp.Problem:
 def _scaled_program(
     problem: ReuseFitness, formulation: str, request: attempts.BackendRequest
 ) -> attempts.ScaledProgram | Solution:
-    known = problem.release_alone()
-    if known is not None:
-        return judged_solution(problem, *known, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released")
+    release_alone = problem.release_alone()
+    if release_alone is not None:
+        return judged_solution(
+            problem, *release_alone, tol=request.tol, otherwise=Status.ROUNDING, solver="reference:released"
+        )
     if isinstance(problem.known, ReleasedBlocks):
         return _scaled_on_blocks(problem, problem.known)
     scaled = replace(Scaled.of(problem.rows.together), problem=problem)
@@ -120,42 +121,45 @@ def _scaled_program(
     )
 
 
-def _on_moved(known: BlockPoint, stated: BlockArrays) -> tuple[Array, list[Array]]:
-    """Return the release on the directions that neighbours move, as the arrays have them."""
-    pairs = zip(known.covariances, stated.moved, strict=True)
-    return known.levels[stated.live], [
+def _sensitive_release(release: BlockPoint, arrays: BlockArrays) -> tuple[Array, list[Array]]:
+    pairs = zip(release.covariances, arrays.sensitive_directions, strict=True)
+    return release.levels[arrays.sensitive_levels], [
         rows if moves is None else rows @ moves for rows, moves in pairs if moves is None or moves.size
     ]
 
 
 def _scaled_on_blocks(problem: ReuseFitness, released: ReleasedBlocks) -> attempts.ScaledProgram:
-    """Scale as for fitness for use of the rows of both, so that no block is without a scale."""
-    geometry, known = problem.geometry, released.coordinates
+    """Scale as for fitness for use with the queries and the release, which gives every block a scale."""
+    geometry, release = problem.geometry, released.coordinates
     rows = 1 / np.sqrt(problem.targets[geometry.tables])
-    both = with_rows(geometry, known.levels, list(known.covariances))
-    units = BlockUnits.balanced(problem, both, np.concatenate([rows, np.ones(len(both.tables) - len(rows))]))
-    stated = BlockArrays.of(geometry)
-    levels, matrices = _on_moved(known, stated)
-    scaled = stated.scaled(units.cost, rows, units.levels, units.lifts)
-    lifted = [matrix @ lift for matrix, lift in zip(matrices, units.lifts, strict=True)]
+    extended = with_rows(geometry, release.levels, list(release.covariances))
+    units = BlockUnits.balanced(problem, extended, np.concatenate([rows, np.ones(len(extended.tables) - len(rows))]))
+    arrays = BlockArrays.of(geometry)
+    levels, matrices = _sensitive_release(release, arrays)
+    scaled = arrays.scaled(units.cost, rows, units.levels, units.lifts)
+    scaled_matrices = [matrix @ lift for matrix, lift in zip(matrices, units.lifts, strict=True)]
     aim = fitness.accuracy_first(np.ones(len(rows)))
-    program = schur_on_blocks(aim, scaled, levels * np.sqrt(units.levels), lifted)
-    live = [index for index, moves in enumerate(stated.moved) if moves is None or moves.size]
+    program = schur_on_blocks(aim, scaled, levels * np.sqrt(units.levels), scaled_matrices)
+    sensitive_blocks = [index for index, moves in enumerate(arrays.sensitive_directions) if moves is None or moves.size]
 
     def dual(privacy: Array, accuracy: Array, weights: Array) -> ReuseDual:
-        shares, singles = np.maximum(accuracy, 0.0), np.zeros(len(known.levels))
-        several = [np.zeros_like(covariance) for covariance in known.covariances]
-        sizes = [len(levels), *(several[index].size for index in live)]
-        first, *rest = np.split(weights, np.cumsum(sizes)[:-1])
-        singles[stated.live] = np.maximum(first, 0.0)
-        for index, matrix in zip(live, rest, strict=True):
+        shares, singles = np.maximum(accuracy, 0.0), np.zeros(len(release.levels))
+        several = [np.zeros_like(covariance) for covariance in release.covariances]
+        sizes = [len(levels), *(several[index].size for index in sensitive_blocks)]
+        scalar_weights, *matrix_weights = np.split(weights, np.cumsum(sizes)[:-1])
+        singles[arrays.sensitive_levels] = np.maximum(scalar_weights, 0.0)
+        for index, matrix in zip(sensitive_blocks, matrix_weights, strict=True):
             several[index] = matrix.reshape(several[index].shape)
         total = float(shares.sum() + singles.sum() + sum(np.trace(matrix) for matrix in several))
         if not (np.isfinite(total) and total > 0):
             raise BackendError("the backend returned no multipliers to judge")
-        held = BlockPoint(singles / total, tuple((matrix + matrix.T) / 2 / total for matrix in several))
-        paid = np.maximum(privacy, 0.0)
-        return ReuseDual(paid / paid.sum(), shares / total / problem.targets[geometry.tables], held)
+        release_weights = BlockPoint(singles / total, tuple((matrix + matrix.T) / 2 / total for matrix in several))
+        neighbour_weights = np.maximum(privacy, 0.0)
+        return ReuseDual(
+            neighbour_weights / neighbour_weights.sum(),
+            shares / total / problem.targets[geometry.tables],
+            release_weights,
+        )
 
     return attempts.ScaledProgram(
         program,
@@ -175,7 +179,7 @@ FORMULATIONS = attempts.Formulations(
 
 
 def _dual(scaled: Scaled, privacy: Array, accuracy: Array, released: Array | None = None) -> ReuseDual:
-    """Return multipliers as weights with ``Σ λ_i = 1`` and ``Σ μ_j c_j + tr Ω = 1``."""
+    """Normalise multipliers to weights with ``Σ λ_i = 1`` and ``Σ μ_j c_j + tr Ω = 1``."""
     problem: ReuseFitness = scaled.problem
     mask = scaled.kept_queries < len(problem.targets)
     queries, rows = scaled.kept_queries[mask], scaled.kept_queries[~mask] - len(problem.targets)

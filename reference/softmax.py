@@ -1,7 +1,7 @@
-"""Problem 4 and its hybrid through CVXPY: stated with exponential cones, handed to a backend, repaired and judged.
+"""Problem 4 and its hybrid through CVXPY, with exponential cones.
 
-Σ (k, k) is the covariance of the noise on B x, ``BU`` (k, s) holds the moves between neighbouring data sets in
-its columns, ``L`` (m, k) the queries on B x in its rows v_j, and ``c`` (m,) the targets.
+Σ (k, k) is the covariance of the noise on B x, the columns of ``BU`` (k, s) are the differences between neighbouring
+data sets, the rows v_j of ``L`` (m, k) are the queries on B x, and ``c`` (m,) are the targets.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def smoothed(
         minimise ``log(Σ_i exp(t₁ g_i)) / t₁ + log(Σ_j exp(t₂ h_j)) / t₂ + w Σ_j v_j Σ v_j'`` over Σ, Z, g and h
         subject to ``[[Σ, BU], [(BU)', Z]] ⪰ 0``, ``Z_ii ≤ g_i``, ``v_j Σ v_j' / c_j ≤ h_j``.
 
-    The matrix inequality says that ``Z ⪰ (BU)' Σ⁻¹ (BU)``, on whose diagonal the costs stand; ``matrix_frac`` has each
-    cost as a matrix fraction instead. A soft max grows with every exponent, so g and h are the costs and the ratios
-    themselves at the optimum. They are there for their multipliers: the derivatives of the soft maxima, the weights.
+    The matrix inequality is equivalent to ``Z ⪰ (BU)' Σ⁻¹ (BU)``, whose diagonal contains the costs; ``matrix_frac``
+    has each cost as a matrix fraction instead. A soft maximum increases with every exponent, so at the optimum g and h
+    equal the costs and ratios. The multipliers of their constraints are the derivatives of the soft maxima, the dual
+    weights.
 
     Examples
     --------
@@ -87,14 +88,14 @@ FORMULATIONS = attempts.Formulations(
 
 
 def _units_and_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scaled, cp.Problem]:
-    """Return the program in units in which both maxima are near 1, and the units.
+    """Return the units, and the program scaled to maxima near 1.
 
-    With ``unit = α``, roughly, and Σ in units of √α, costs and variances are both in units of √α, and so is F;
-    t₁ and t₂ are then times √α. A neighbour or query that was left out is put back: its exponent 0 counts.
+    With ``unit ≈ α`` and Σ in units of √α, costs, variances and F are in units of √α, and t₁ and t₂ are multiplied by
+    √α. Dropped neighbours and queries are included again, because exponents 0 contribute to a soft maximum.
     """
-    balanced = Scaled.of(problem.accuracy_first)
-    unit = balanced.unit**0.5
-    scaled = replace(balanced, problem=problem, lift=balanced.lift * unit**0.5, unit=unit)
+    base = Scaled.of(problem.accuracy_first)
+    unit = base.unit**0.5
+    scaled = replace(base, problem=problem, lift=base.lift * unit**0.5, unit=unit)
     rank = scaled.sizes[2]
     moves, queries = np.zeros((rank, problem.geometry.moves.shape[1])), np.zeros((len(problem.targets), rank))
     moves[:, scaled.kept_moves] = scaled.moves
@@ -105,22 +106,22 @@ def _units_and_program(problem: SoftmaxFitness, formulation: str) -> tuple[Scale
 
 
 def _dual(scaled: Scaled, program: cp.Problem, privacy: Array, accuracy: Array) -> SoftmaxDual:
-    """Return the better weights of two: the soft max weights of the repaired covariance, or the multipliers.
+    """Return the better dual weights: the soft-maximum weights of the repaired covariance, or the multipliers.
 
-    Both are optimal at the optimum. The first are nearer to it, unless the soft max is so sharp that an error of
-    the backend turns them over.
+    Both are optimal at the optimum. The former are usually better, unless a high sharpness amplifies the error of the
+    backend.
     """
     problem = scaled.problem
     try:
         covariance = scaled.covariance(program.var_dict["Sigma"].value)
     except BackendError:
-        # Whoever reads Σ next meets the same error; where it is excused, the run is judged where it began.
+        # Reading Σ raises the same error again, or the run is judged at its starting point.
         covariance = scaled.covariance(np.eye(scaled.sizes[2]))
-        began: SoftmaxDual = problem.dual_at(covariance)
-        return began
+        start_dual: SoftmaxDual = problem.dual_at(covariance)
+        return start_dual
     weights: SoftmaxDual = problem.dual_at(covariance)
-    first, last = np.maximum(privacy, 0.0), np.maximum(accuracy, 0.0)
-    if not (valid_weights(first) and valid_weights(last)):
+    neighbour_weights, query_weights = np.maximum(privacy, 0.0), np.maximum(accuracy, 0.0)
+    if not (valid_weights(neighbour_weights) and valid_weights(query_weights)):
         return weights
-    multipliers = SoftmaxDual(first / first.sum(), last / last.sum())
+    multipliers = SoftmaxDual(neighbour_weights / neighbour_weights.sum(), query_weights / query_weights.sum())
     return max(weights, multipliers, key=lambda dual: problem.certify(covariance, dual).lower_bound)

@@ -1,4 +1,4 @@
-"""`dualmech.reference.formulate` and `solve`: the program of a family, and its answer from a backend, judged."""
+"""`dualmech.reference.formulate` and `solve`: the program of a problem, and the judged answer of a backend."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ FAMILIES: dict[str, Any] = {
     "LocalProjection": "dualmech.reference.estimate:PROJECTION_FORMULATIONS",
     "NonnegativeEstimate": "dualmech.reference.estimate:FORMULATIONS",
 }
-"""The place of each family's programs, by the name of its class.
+"""The import path of each family's programs, by class name.
 
-At the place is a `Formulations`, or anything else with `formulate`, `solve` and `formula`, such as a module.
+The object there is a `Formulations`, or a module with `formulate`, `solve` and `formula`.
 """
 
 
 def formulate(problem: object, formulation: str | None = None, **options: object) -> cp.Problem:
-    """State a problem as a CVXPY program, over the problem's own arrays: to read, print, change or solve.
+    """Return a problem as a CVXPY program over the problem's arrays, to read, print, change or solve.
 
-    The default comes first; the mathematics of a formulation is in the function of its name.
+    The default formulation comes first; the function of the same name explains the mathematics.
 
     ==================================== =================================== ==========================================
     problem                              formulations                        in `dualmech.reference`
     ==================================== =================================== ==========================================
     `FitnessForUse`, `PrivacyFirst`      schur, matrix_frac, logdet, sum     `fitness` (Problems 1, 2 and 3)
-    the same on geometry ``blocks``      schur, matrix_frac; dual where all  `blocks`
+    the same on geometry ``blocks``      schur, matrix_frac; dual if all     `blocks`
                                          blocks have one coordinate
     `TotalVariance`                      gram, schur, matrix_frac, logdet    `variance`; on blocks the first two above
     `SoftmaxFitness`                     schur, matrix_frac                  `softmax` (Problem 4)
@@ -63,9 +63,9 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     `NonnegativeEstimate`
     ==================================== =================================== ==========================================
 
-    ``logdet`` is the centring problem of sharpness t on the way to Problem 1, to the least total variance or to
-    equation 1, ``sum`` is Problem 3, which has no budget. A product is stated factor by factor (``problem.factors``),
-    and split noise has no one program.
+    ``logdet`` is the centring problem of sharpness t for Problem 1, total variance or equation 1; ``sum`` is Problem 3,
+    which has no budget. A product has a program for each factor (``problem.factors``), and split noise has no single
+    program.
     Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation, a
     sharpness that is not positive.
     Source: Problems 1 to 4 of Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private
@@ -94,20 +94,19 @@ def formulate(problem: object, formulation: str | None = None, **options: object
     >>> round(float(program.solve(solver="CLARABEL")), 6)
     1.333333
     """
-    named = {} if formulation is None else {"formulation": formulation}
-    program: cp.Problem = _programs(problem).formulate(problem, **named, **options)
+    settings = {} if formulation is None else {"formulation": formulation}
+    program: cp.Problem = _programs(problem).formulate(problem, **settings, **options)
     return program
 
 
 def latex(problem: object, formulation: str | None = None) -> str:
-    r"""Return the program of `formulate` in LaTeX: every symbol with its size, and with its numbers where they are few.
+    r"""Return the program of `formulate` in LaTeX: every symbol with its size and, for small arrays, its numbers.
 
-    Letters are those of the program's variables and arrays; a constraint that has a label there is a line here. A
-    document needs ``\usepackage{amsmath}`` and nothing else; ``dualmech explain --latex`` writes a whole one, with the
-    dual and the proof.
-    Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation.
+    The letters are the names of the program's variables and arrays; each constraint with a label is a line. A document
+    only needs ``\usepackage{amsmath}``; ``dualmech explain --latex`` writes a complete document, with the dual and the
+    proof. Raises `InvalidInputError` or `InputTypeError` for a problem that has no formulation, an unknown formulation.
 
-    - `problem`: the problem; a product or split noise, which has no one program, as its formula is;
+    - `problem`: the problem; for a product or split noise, which have no single program, the result is the formula;
     - `formulation`: its name, as for `formulate`.
 
     Examples
@@ -121,13 +120,13 @@ def latex(problem: object, formulation: str | None = None) -> str:
     \text{subject to}\quad & (B u_i)^{\top} \Sigma^{-1} (B u_i) \le \alpha \quad \text{for all neighbours $i$} \\
     & v_j \Sigma v_j^{\top} \le c_j \quad \text{for all queries $j$}
     \end{align*}
-    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ that of its squared entries.\par
+    $\lVert X \rVert_*$ is the sum of the singular values of $X$, $\lVert X \rVert_F^2$ the sum of squared entries.\par
     """
     return programs.latex(problem, formula_of(problem), _formulations(problem), formulation)
 
 
 def formulations(problem: object) -> tuple[str, ...]:
-    """Return the names of a problem's formulations, the default first; none where it has no one program."""
+    """Return the names of a problem's formulations, the default first; empty without a single program."""
     offered = _formulations(problem)
     return () if offered is None else (*offered.cones(problem),)
 
@@ -135,8 +134,8 @@ def formulations(problem: object) -> tuple[str, ...]:
 def matrix_inequalities(problem: object, formulation: str | None = None) -> MatrixInequalities:
     """Return the program of `formulate` as linear matrix inequalities, as `dualmech.crosscheck.sdpa` writes them.
 
-    By default the first formulation with a semidefinite cone, or else the first in second-order cones.
-    Raises `InvalidInputError` or `InputTypeError` as `formulate`, and where a formulation has other cones.
+    The default is the first formulation with a semidefinite cone, else the first with second-order cones. Raises
+    `InvalidInputError` or `InputTypeError` as `formulate`, and if a formulation has other cones.
 
     Examples
     --------
@@ -158,14 +157,14 @@ def matrix_inequalities(problem: object, formulation: str | None = None) -> Matr
 
 
 def formula(problem: object, formulation: str | None = None) -> programs.Formula:
-    """Return the content of `latex` before it is written: the symbols, and the program of a formulation."""
+    """Return the content of `latex` as objects: the symbols, and the program of a formulation."""
     return programs.stated(problem, formula_of(problem), _formulations(problem), formulation)
 
 
 def formula_of(problem: object) -> programs.Formula:
-    """Return a problem in formulas, with its own sizes, and its own numbers where they are few.
+    """Return a problem in formulas, with its sizes and, for small arrays, its numbers.
 
-    Raises `InputTypeError` for an object that is no problem of the library.
+    Raises `InputTypeError` for an object that is not a problem of the library.
     """
     formula: programs.Formula = _programs(problem).formula(problem)
     return formula
@@ -174,34 +173,33 @@ def formula_of(problem: object) -> programs.Formula:
 def solve(
     problem: Problem[Dual, Made], *, verbose: bool = False, threads: int | None = None, **options: Any
 ) -> Solution[Dual, Made]:
-    """Solve a problem with a backend of CVXPY and let the problem judge the answer.
+    """Solve a problem with a backend of CVXPY, and judge the answer.
 
     The program of `formulate` is solved in units of order one (targets 1, a balanced basis). The covariance is then
-    symmetrised, made positive definite if it is not, and scaled to meet its constraints exactly; the multipliers become
-    the dual weights. The backend's own report only enters `Solution.message`. The backend runs again, more accurately,
-    up to twice while the judge is not satisfied.
-    Raises `BackendError` for a backend that is not installed, cannot do the cones, refuses its options, fails, or
-    returns nothing to judge; `InvalidInputError` or `InputTypeError` for a problem that has no formulation, or
-    arguments out of range.
+    symmetrised, made positive definite, and scaled to meet its constraints exactly; the multipliers give the dual
+    weights. The backend's report is only in `Solution.message`. If the judge does not certify the tolerance, the
+    backend runs again with more accuracy, at most twice. Raises `BackendError` for a backend that is not installed,
+    does not support the cones, refuses its options, fails, or returns no answer; `InvalidInputError` or
+    `InputTypeError` for a problem that has no formulation, or arguments out of range.
 
     - `problem`: any of the library's problems;
-    - `backend`: an installed CVXPY backend that can do the cones (`backends.installed` lists them), ``"CLARABEL"`` by
-      default, or a solver object, as ``cvxpy.Problem.solve`` takes one;
-    - `formulation`: a name, as for `formulate`. For fitness for use ``logdet`` follows the central path, for small
-      sizes, and ``sum`` is the quickest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
+    - `backend`: an installed CVXPY backend for the cones (`backends.installed` lists them), ``"CLARABEL"`` by default,
+      or a solver object as for ``cvxpy.Problem.solve``;
+    - `formulation`: a name, as for `formulate`. For fitness for use, ``logdet`` follows the central path, for small
+      sizes, and ``sum`` is fastest: on prefix 64 SCS needs a fifteenth of its time for ``schur``;
     - `tol`: gap to prove, relative to the lower bound, by default 1e-5 with CLARABEL, 1e-3 with SCS, 1e-4 with others;
-      the tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT follow from it;
-    - `time_limit`: seconds for all parts and attempts, CVXPY's compiling included (CLARABEL, SCS and COPT, which look
-      at the clock between two iterations);
-    - `orbits`: symmetries, as for `formulate`: `FitnessForUse` and `PrivacyFirst` alone;
+      it determines the tolerances of CLARABEL, SCS, SDPA, CVXOPT and COPT;
+    - `time_limit`: seconds for all parts and attempts, including CVXPY's compilation (CLARABEL, SCS and COPT, which
+      check the time between iterations);
+    - `orbits`: symmetries, as for `formulate`, only for `FitnessForUse` and `PrivacyFirst`;
     - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
     - `threads`: threads of linear algebra and of the backend; by default the environment variable ``DUALMECH_THREADS``,
-      else one. After a solve with one thread, a process can be forked; after a solve with more, forked children may use
-      one thread only, while spawned children, and those of a fork server, are free;
-    - `**options`: passed to the backend as they are; they override the options that `tol` chose.
+      else one. After a solve with one thread, a process can be forked. After a solve with more threads, forked children
+      can use one thread only; spawned children, and children of a fork server, have no such limit;
+    - `**options`: passed to the backend; they override the options determined by `tol`.
 
-    Returns `Solution`: with ``status`` CERTIFIED where the judge proved the gap; otherwise the answer, the gap that was
-    proven, the backend's own words, and an `UncertifiedWarning`.
+    Returns a `Solution` with ``status`` CERTIFIED if the judge proved the gap; otherwise with the answer, its certified
+    gap and the backend's status, and an `UncertifiedWarning` is issued.
 
     Examples
     --------
@@ -220,7 +218,7 @@ def solve(
 def program_name(
     problem: AnyProblem, *, backend: str | Solver = "CLARABEL", formulation: str | None = None, **_: Any
 ) -> str:
-    """Return the run that `solve` would make: the backend, and the formulation where there is one program.
+    """Return the backend and, for a single program, the formulation that `solve` uses.
 
     Examples
     --------
@@ -229,7 +227,7 @@ def program_name(
     >>> program_name(dm.FitnessForUse(dm.workloads.prefix(2), targets=1.0))
     'CLARABEL: schur'
     """
-    name = backends.said_name(backend)
+    name = backends.name_of(backend)
     family = _formulations(problem, streams=False)
     if family is not None:
         return f"{name}: {family.formulation_name(problem, formulation)}"
@@ -237,22 +235,21 @@ def program_name(
 
 
 def _programs(problem: object, verb: str = "states") -> Any:
-    """Return the programs of a problem's family: to formulate, to solve, and in formulas.
+    """Return the programs of a problem's family.
 
     Raises `InputTypeError` for a problem that the layer does not state, or, with `verb` "solves", does not solve.
     """
     place = FAMILIES.get(type(problem).__name__) if isinstance(problem, Problem | RefinementStage) else None
     family = pkgutil.resolve_name(place) if isinstance(place, str) else place
     if family is None or verb == "solves" and isinstance(family, Formulations) and family.scale is None:
-        known = ", ".join(name for name in FAMILIES if verb == "states" or name != "RefinementStage")
+        names = ", ".join(name for name in FAMILIES if verb == "states" or name != "RefinementStage")
         raise InputTypeError(
-            f"problem must be one that the reference layer {verb} ({known}), got {type(problem).__name__}"
+            f"problem must be one that the reference layer {verb} ({names}), got {type(problem).__name__}"
         )
     return family
 
 
 def _formulations(problem: object, streams: bool = True) -> Formulations | None:
-    """Return the formulations of a problem, None where it has no one program, or is stated by a function of its own."""
     family = _programs(problem)
     if family is geometries:
         return geometries.formulations(problem, streams)

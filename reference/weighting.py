@@ -1,8 +1,8 @@
-"""Query weighting through CVXPY: Program 1 stated, handed to a backend, repaired and judged.
+"""Query weighting through CVXPY: Program 1, and its repaired and judged answers.
 
-Throughout, u (k,) holds the weights of the design queries, ``c`` (k,) what a unit of noise on each costs, and ``N``
-(k, s) the sensitivity that a unit of each weight adds between each pair of neighbours: ``(Q U)∘(Q U)``, Q∘Q by
-default, or ``|Q U|`` for pure privacy.
+u (k,) are the weights of the design queries, ``c`` (k,) the costs of a unit of noise on each of them, and ``N`` (k, s)
+the sensitivities of pairs of neighbours per unit of each weight: ``(Q U)∘(Q U)``, Q∘Q by default, or ``|Q U|`` for
+pure privacy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONES_BY_FORMULATION = {
 }
 """The formulations by kind of privacy and name, the default first, with the cones that they need."""
 
-FLOOR = 1e-9  # least weight that a repair leaves, relative to the largest, where the optimal ones are near 1
+MIN_WEIGHT = 1e-9  # lower limit on repaired weights, relative to the largest
 
 
 def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
@@ -50,9 +50,9 @@ def inv_pos(costs: Array, sensitivities: Array) -> cp.Problem:
 
 
 def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State Program 1 as the paper does, with one small linear matrix inequality per design query.
+    """State Program 1 as in the paper, with one small linear matrix inequality per design query.
 
-    ``[[u_i, 1], [1, v_i]] ⪰ 0`` says that ``v_i ≥ 1 / u_i``.
+    ``[[u_i, 1], [1, v_i]] ⪰ 0`` is equivalent to ``v_i ≥ 1 / u_i``.
     """
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u, v = cp.Variable(len(costs), name="u"), cp.Variable(len(costs), name="v")
@@ -66,14 +66,14 @@ def sdp(costs: Array, sensitivities: Array) -> cp.Problem:
 
 
 def power(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State the problem of pure privacy, with the inverse squares as CVXPY writes them in second-order cones."""
+    """State the problem of pure privacy with inverse squares, which CVXPY converts to second-order cones."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u = cp.Variable(len(costs), name="u")
     return cp.Problem(cp.Minimize(c @ cp.power(u, -2)), [label("privacy", N.T @ u <= 1)])
 
 
 def power_cone(costs: Array, sensitivities: Array) -> cp.Problem:
-    """State the problem of pure privacy with power cones: ``v^(1/3) u^(2/3) ≥ 1`` says that ``v ≥ u^-2``."""
+    """State the problem of pure privacy with power cones: ``v^(1/3) u^(2/3) ≥ 1`` is equivalent to ``v ≥ u^-2``."""
     c, N = cp.Constant(costs, name="c"), cp.Constant(sensitivities, name="N")
     u, v = cp.Variable(len(costs), name="u"), cp.Variable(len(costs), name="v")
     return cp.Problem(
@@ -86,9 +86,9 @@ PROGRAMS = {"inv_pos": inv_pos, "sdp": sdp, "power": power, "power_cone": power_
 
 
 def _write(problem: QueryWeighting, formulation: str) -> cp.Problem:
-    kept = _WeightingUnits.of(problem)
-    rows = problem.sensitivities[np.ix_(kept.queries, kept.neighbours)]
-    return PROGRAMS[formulation](problem.costs[kept.queries], rows)
+    units = _WeightingUnits.of(problem)
+    rows = problem.sensitivities[np.ix_(units.queries, units.neighbours)]
+    return PROGRAMS[formulation](problem.costs[units.queries], rows)
 
 
 def _scaled_program(
@@ -103,17 +103,17 @@ def _scaled_program(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WeightingUnits:
-    """A problem with the weights in units in which all 1 is feasible, and the best for equal multipliers.
+    """A problem with weights scaled such that 1 is feasible, and optimal for equal multipliers.
 
-    Left out are design queries that are not needed, or that no neighbour changes, and neighbours that change none.
+    Superfluous and insensitive design queries are dropped, and neighbours without an effect on queries.
     """
 
     problem: QueryWeighting
     costs: Array  # costs, sensitivities: (k',), (k', s') c and N of the kept queries, in scaled units
     sensitivities: Array
-    weights: Array  # (k',) the weights that are called 1
-    objective_unit: float  # the objective that is called 1
-    queries: npt.NDArray[np.intp]  # queries, neighbours: what was kept
+    weights: Array  # (k',) units of the weights
+    objective_unit: float  # the unit of the objective
+    queries: npt.NDArray[np.intp]  # queries, neighbours: indices of the kept ones
     neighbours: npt.NDArray[np.intp]
 
     @classmethod
@@ -131,22 +131,19 @@ class _WeightingUnits:
     def sizes(self) -> tuple[int, int]:
         return len(self.neighbours), len(self.queries)
 
-    def covariance(self, inner: npt.ArrayLike | None, spare: float = 0.0) -> Array:
-        """Return the weights of the design, positive and feasible, there being no use for what may be spared.
-
-        A matrix stands for its diagonal: the identity for the weights that are called 1.
-        """
+    def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> Array:
+        """Return positive and feasible weights of the design from a vector or the diagonal of a matrix."""
         weights = entries(inner, "weights")
         if weights.max() <= 0:
             raise BackendError("the backend returned no weights to judge: none is positive")
-        repaired = np.maximum(weights, FLOOR * weights.max()) * self.weights
+        repaired = np.maximum(weights, MIN_WEIGHT * weights.max()) * self.weights
         return self.problem.feasible(self.problem.geometry.spread(repaired))
 
     def dual(self, privacy: Array) -> WeightingDual:
-        """Return the multipliers as dual weights (s,) that sum to 1; `BackendError` where they are none."""
-        whole = np.zeros(self.problem.sensitivities.shape[1])
-        whole[self.neighbours] = shares(privacy)
-        return WeightingDual(whole)
+        """Normalise the multipliers to dual weights, shape (s,); raises `BackendError` if none is positive."""
+        all_weights = np.zeros(self.problem.sensitivities.shape[1])
+        all_weights[self.neighbours] = shares(privacy)
+        return WeightingDual(all_weights)
 
 
 FORMULATIONS = attempts.Formulations(

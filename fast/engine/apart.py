@@ -1,14 +1,15 @@
-"""Ascent of the bound for persons whose parts are at least so far apart: weights of persons, correlations, queries.
+"""Maximisation of the bound for participations with a minimum separation, over weights of users and correlations.
 
-With weights of walks, the Π and the total z of `Walks`; unit vectors v_s for all steps, ``R_st = v_s'v_t``, of signs
-its ``(2/π) arcsin``; and weights μ of queries, what is ascended is
+The variables are weights of walks, with Π and total z from `Walks`; unit vectors v_s for all steps, with
+``R_st = v_s'v_t`` or, for signs, ``(2/π) arcsin`` of that; and weights μ of queries. The objective is
 
     ``log ‖diag(√μ) W (Π ∘ R)^½‖_*² - log z - log Σ μ_j``.
 
-Its gradient in ``Λ = Π ∘ R`` is ``X / g`` with ``X = K' (K Λ K')^{-½} K``, ``K = diag(√μ) W``, one eigendecomposition;
-the chain rule leads back along the walks. All weights are exponentials, so that nothing binds, and the steps are those
-of L-BFGS. The function is concave in Λ but not in these: where ascent ends is a bound and need not be the best. At
-first τ times the mean logarithms of all weights is added, which keeps any from vanishing before the others are known.
+With the norm g, its gradient in ``Λ = Π ∘ R`` is ``X / g`` with ``X = K' (K Λ K')^{-½} K``, ``K = diag(√μ) W``, from
+one eigendecomposition. Derivatives in the weights follow by the chain rule along the walks. All weights are
+exponentials, so the problem is unconstrained, and L-BFGS maximises. The function is concave in Λ but not in these
+variables: the result is a bound, but not always the best. A barrier, τ times the mean logarithms of all weights, keeps
+weights from vanishing too early; τ decreases in every step.
 """
 
 from __future__ import annotations
@@ -24,40 +25,40 @@ import scipy.linalg
 from dualmech.geometry.apart import Walks
 from dualmech.validate import Array
 
-MEMORY = 20  # pairs of steps and changes of the gradient that L-BFGS keeps
-ARMIJO, SHORTEST, FIRST_STEP, LONGEST = 1e-4, 1e-12, 0.02, 0.3
-FIRST_BARRIER, SHRUNK = 0.1, 0.93  # τ at the start, and its factor after each step
-NULL = 1e-14  # eigenvalues of this share of the largest count as this
-NEARNESS, CLOSEST = 3.0, 0.05  # at the start a next part weighs (lateness + CLOSEST)^-NEARNESS, in separations
-ACTIVE, LEAST = (
+LBFGS_MEMORY = 20  # number of pairs of steps and gradient changes
+ARMIJO_FACTOR, MIN_STEP, FIRST_STEP, MAX_LOG_STEP = 1e-4, 1e-12, 0.02, 0.3
+INITIAL_BARRIER, BARRIER_FACTOR = 0.1, 0.93  # initial τ, and its factor after each step
+MIN_EIGENVALUE = 1e-14  # lower limit on eigenvalues, relative to the largest
+GAP_POWER, GAP_OFFSET = 3.0, 0.05  # initial weights (excess separation + GAP_OFFSET)^-GAP_POWER
+VARIANCE_POWER, MAX_LOG_DECREASE = (
     64.0,
     8.0,
-)  # power of a query's variance over the largest that it weighs at first, and the least logarithm
-RAISED = 1e-3  # what is added to the first vectors, of norm 1, so that none is 0
+)  # initial weights are this power of variance over maximum variance, and at least exp(-8)
+VECTOR_RIDGE = 1e-3  # added to the initial vectors, of norm 1, so that none is 0
 
 
 @dataclass(frozen=True, eq=False)
 class WalkProgram:
-    """Queries in rows, and who takes part."""
+    """Query rows, and the rule of participations."""
 
-    queries: Array  # (m, n) of unit target, or with the roots of their weights
+    queries: Array  # (m, n) over their targets, or times the roots of their weights
     times: int
-    apart: int
+    separation: int
     of: str
     fixed: bool  # whether the weights of the queries are fixed
 
     @cached_property
     def links(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Steps that may follow each other."""
+        """Pairs of steps that may be successive participations."""
         count = self.queries.shape[1]
-        first, second = np.triu_indices(count, self.apart)
-        return first, second
+        row, column = np.triu_indices(count, self.separation)
+        return row, column
 
     def begin(self, strategy: Array) -> Array:
-        """Return the unknowns that the noise of a strategy C (n, n) suggests.
+        """Return initial unknowns from the noise of a strategy C, shape (n, n).
 
-        At the best noise Λ is in proportion to ``M = Σ K'K Σ``, ``Σ = (C'C)⁻¹``: its diagonal says how often a person
-        has a part in each step, its correlations which vectors to start from. People come again soon.
+        For optimal noise, Λ is proportional to ``M = Σ K'K Σ``, ``Σ = (C'C)⁻¹``. Its diagonal gives the frequencies of
+        participations in the steps, and its correlations the vectors. Successive participations are close in time.
         """
         count = len(strategy)
         inverse = scipy.linalg.solve_triangular(strategy, np.eye(count), lower=True, check_finite=False)
@@ -65,25 +66,29 @@ class WalkProgram:
         logs = np.zeros(0)
         if not self.fixed:
             ratios = np.einsum("ji,ji->j", image, image)
-            logs = np.maximum(ACTIVE * np.log(np.maximum(ratios / ratios.max(), np.exp(-LEAST))), -LEAST)
+            logs = np.maximum(
+                VARIANCE_POWER * np.log(np.maximum(ratios / ratios.max(), np.exp(-MAX_LOG_DECREASE))), -MAX_LOG_DECREASE
+            )
             image = np.exp(logs / 2)[:, None] * image
         root = inverse @ image.T
-        sizes = np.linalg.norm(root, axis=1)
-        values, turned = np.linalg.eigh(root @ root.T / np.outer(sizes, sizes).clip(sizes.max() ** 2 * NULL))
-        shares = 2 * np.log(np.maximum(sizes / sizes.max(), np.exp(-LEAST / 2)))
-        first, second = self.links
-        later = -NEARNESS * np.log((second - first - self.apart) / self.apart + CLOSEST)
-        vectors = turned * np.sqrt(np.maximum(values, 0.0)) + RAISED * np.eye(count)
-        return np.concatenate([shares, shares[second] + later, vectors.ravel(), logs])
+        norms = np.linalg.norm(root, axis=1)
+        values, eigenvectors = np.linalg.eigh(
+            root @ root.T / np.outer(norms, norms).clip(norms.max() ** 2 * MIN_EIGENVALUE)
+        )
+        shares = 2 * np.log(np.maximum(norms / norms.max(), np.exp(-MAX_LOG_DECREASE / 2)))
+        row, column = self.links
+        log_gap_weights = -GAP_POWER * np.log((column - row - self.separation) / self.separation + GAP_OFFSET)
+        vectors = eigenvectors * np.sqrt(np.maximum(values, 0.0)) + VECTOR_RIDGE * np.eye(count)
+        return np.concatenate([shares, shares[column] + log_gap_weights, vectors.ravel(), logs])
 
     def at(self, unknowns: Array) -> WalkPoint:
         queries, count = self.queries.shape
         ends = np.cumsum([count, len(self.links[0]), count**2])
-        begin, links, vectors, logs = np.split(unknowns, ends)
-        following = np.zeros((count, count))
-        following[self.links] = np.exp(links)
+        log_starts, log_transitions, vectors, logs = np.split(unknowns, ends)
+        transitions = np.zeros((count, count))
+        transitions[self.links] = np.exp(log_transitions)
         weights = np.ones(queries) if self.fixed else np.exp(logs - logs.max())
-        walks = Walks.of(np.exp(begin), following, min(self.times, -(-count // self.apart)))
+        walks = Walks.of(np.exp(log_starts), transitions, min(self.times, -(-count // self.separation)))
         return WalkPoint(self, unknowns, walks, vectors.reshape(count, count), weights)
 
 
@@ -99,7 +104,7 @@ class WalkPoint:
 
     @cached_property
     def units(self) -> tuple[Array, Array]:
-        """The vectors with norm 1, and their lengths."""
+        """The normalised vectors, and their norms."""
         lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
         return self.vectors / lengths, lengths
 
@@ -125,11 +130,11 @@ class WalkPoint:
         rows = np.sqrt(self.query_weights)[:, None] * self.program.queries
         gram = rows @ (self.pairs * self.correlations) @ rows.T
         squares, vectors = scipy.linalg.eigh((gram + gram.T) / 2, driver="evd", check_finite=False)
-        return rows, np.sqrt(np.maximum(squares, NULL * squares[-1])), vectors
+        return rows, np.sqrt(np.maximum(squares, MIN_EIGENVALUE * squares[-1])), vectors
 
     @cached_property
     def value(self) -> float:
-        """The logarithm of the bound; minus infinity where numbers end."""
+        """The logarithm of the bound; minus infinity on overflow or failure."""
         if not (np.isfinite(self.walks.total) and np.all(np.isfinite(self.pairs))):
             return -np.inf
         try:
@@ -141,7 +146,7 @@ class WalkPoint:
         return float(value) if np.isfinite(value) else -np.inf
 
     def merit(self, barrier: float) -> float:
-        """Return the value and τ times the mean logarithms of the weights of steps and of queries."""
+        """Return the value plus τ times the mean logarithms of the weights of steps and of queries."""
         if not barrier or not np.isfinite(self.value):
             return self.value
         with np.errstate(divide="ignore"):
@@ -152,25 +157,29 @@ class WalkPoint:
 
     def gradient(self, barrier: float) -> Array:
         rows, values, vectors = self.decomposed
-        turned = rows.T @ vectors
-        slope = (turned / values) @ turned.T / values.sum()
+        projected = rows.T @ vectors
+        slope = (projected / values) @ projected.T / values.sum()
         by_single = np.diagonal(slope) + barrier / len(slope) / self.walks.single
         by_pairs = np.triu(2 * slope * self.correlations, 1) + np.diag(by_single)
-        begin, following = back_along(self.walks, by_pairs, -(1 + barrier) / self.walks.total)
+        by_start, by_transition = back_along(self.walks, by_pairs, -(1 + barrier) / self.walks.total)
         by_cosines = slope * self.pairs
         if self.program.of == "signs":
-            by_cosines = by_cosines * 2 / np.pi / np.sqrt(np.maximum(1 - self.cosines**2, NULL))
+            by_cosines = by_cosines * 2 / np.pi / np.sqrt(np.maximum(1 - self.cosines**2, MIN_EIGENVALUE))
         np.fill_diagonal(by_cosines, 0.0)
         units, lengths = self.units
-        pull = 2 * by_cosines @ units
-        pull = (pull - np.einsum("sa,sa->s", pull, units)[:, None] * units) / lengths
-        parts = [begin * self.walks.begun[0], (following * self.walks.following)[self.program.links], pull.ravel()]
+        by_vectors = 2 * by_cosines @ units
+        by_vectors = (by_vectors - np.einsum("sa,sa->s", by_vectors, units)[:, None] * units) / lengths
+        gradients = [
+            by_start * self.walks.begun[0],
+            (by_transition * self.walks.following)[self.program.links],
+            by_vectors.ravel(),
+        ]
         if not self.program.fixed:
             by_query = vectors**2 @ values / values.sum()
-            parts.append(
+            gradients.append(
                 by_query + barrier / len(by_query) - (1 + barrier) * self.query_weights / self.query_weights.sum()
             )
-        return np.concatenate(parts)
+        return np.concatenate(gradients)
 
     @property
     def lower_bound(self) -> float:
@@ -178,36 +187,36 @@ class WalkPoint:
 
     @property
     def dual(self) -> Array:
-        """Weights of walks and correlations of steps as the judge takes them (2, n, n)."""
+        """Weights of walks and correlations of steps in the form for the judge, shape (2, n, n)."""
         chain = self.walks.following + np.diag(self.walks.begun[0] / self.walks.begun[0].max())
         return np.array([chain, self.cosines])
 
 
 def back_along(walks: Walks, by_pairs: Array, by_total: float) -> tuple[Array, Array]:
-    """Return derivatives in the weights of a first part and of one after another, from those in Π and in the total.
+    """Return derivatives in the weights of starts and of transitions, from the derivatives in Π and in the total.
 
-    ``by_pairs`` has the derivatives in the weights of pairs above its diagonal, and in those of single steps on it.
+    ``by_pairs`` has the derivatives in the weights of pairs above its diagonal, and of single steps on the diagonal.
     """
-    begun, ended, between, following = walks.begun, walks.ended, [*walks.between()], walks.following
+    begun, ended, between_walks, transitions = walks.begun, walks.ended, [*walks.between()], walks.following
     times, by_single = len(begun), np.diagonal(by_pairs)
     by_begun = by_single * ended[::-1] + by_total
     by_ended = (by_single * begun)[::-1].copy()
     by_between = []
-    for parts in range(1, times):
-        count = times - parts
-        both = np.triu(by_pairs, 1) * between[parts - 1]
-        by_begun[:count] += ended[:count][::-1] @ both.T
-        by_ended[:count] += (begun[:count] @ both)[::-1]
-        by_between.append(by_pairs * walks.around(parts))
-    result = np.zeros_like(following)
-    for parts in range(times - 1, 1, -1):
-        result += between[parts - 2].T @ by_between[parts - 1]
-        by_between[parts - 2] = by_between[parts - 2] + by_between[parts - 1] @ following.T
+    for distance in range(1, times):
+        count = times - distance
+        weighted_pairs = np.triu(by_pairs, 1) * between_walks[distance - 1]
+        by_begun[:count] += ended[:count][::-1] @ weighted_pairs.T
+        by_ended[:count] += (begun[:count] @ weighted_pairs)[::-1]
+        by_between.append(by_pairs * walks.around(distance))
+    result = np.zeros_like(transitions)
+    for distance in range(times - 1, 1, -1):
+        result += between_walks[distance - 2].T @ by_between[distance - 1]
+        by_between[distance - 2] = by_between[distance - 2] + by_between[distance - 1] @ transitions.T
     result += by_between[0] if by_between else 0.0
-    for parts in range(times - 1, 0, -1):
-        result += np.outer(by_ended[parts], ended[parts - 1]) + np.outer(begun[parts - 1], by_begun[parts])
-        by_ended[parts - 1] += by_ended[parts] @ following
-        by_begun[parts - 1] += following @ by_begun[parts]
+    for distance in range(times - 1, 0, -1):
+        result += np.outer(by_ended[distance], ended[distance - 1]) + np.outer(begun[distance - 1], by_begun[distance])
+        by_ended[distance - 1] += by_ended[distance] @ transitions
+        by_begun[distance - 1] += transitions @ by_begun[distance]
     return by_begun[0], result
 
 
@@ -216,7 +225,7 @@ def back_along(walks: Walks, by_pairs: Array, by_total: float) -> tuple[Array, A
 
 @dataclass(frozen=True, eq=False)
 class WalkState:
-    """A point of the ascent, the objective of noise that is known, and the last steps with what they changed."""
+    """A point of the ascent, the objective of a known mechanism, and the last steps with their gradient changes."""
 
     point: WalkPoint
     objective: float
@@ -230,37 +239,36 @@ class WalkState:
 
 
 def step(state: WalkState) -> WalkState:
-    """Take a step of L-BFGS; raises `LinAlgError` where none leads up."""
-    point, barrier = state.point, FIRST_BARRIER * SHRUNK**state.count
+    """Take a step of L-BFGS; raises `LinAlgError` if no step increases the bound."""
+    point, barrier = state.point, INITIAL_BARRIER * BARRIER_FACTOR**state.count
     gradient, merit, memory = point.gradient(barrier), point.merit(barrier), state.memory
     direction = _direction(gradient, memory)
     slope = float(direction @ gradient)
     if not slope > 0:
         direction, memory, slope = gradient, (), float(gradient @ gradient)
-    length = min(1.0, (LONGEST if memory else FIRST_STEP) / max(float(np.abs(direction).max()), 1e-300))
+    length = min(1.0, (MAX_LOG_STEP if memory else FIRST_STEP) / max(float(np.abs(direction).max()), 1e-300))
     steps = state.steps
-    while length > SHORTEST:
-        following, steps = point.program.at(point.unknowns + length * direction), steps + 1
-        reached = following.merit(barrier)
-        if reached >= merit + ARMIJO * length * slope and reached > merit:
-            change: Any = following.unknowns - point.unknowns, gradient - following.gradient(barrier)
+    while length > MIN_STEP:
+        candidate, steps = point.program.at(point.unknowns + length * direction), steps + 1
+        new_merit = candidate.merit(barrier)
+        if new_merit >= merit + ARMIJO_FACTOR * length * slope and new_merit > merit:
+            change: Any = candidate.unknowns - point.unknowns, gradient - candidate.gradient(barrier)
             if float(change[0] @ change[1]) > 0:
-                memory = (*memory, change)[-MEMORY:]
-            return replace(state, point=following, steps=steps, count=state.count + 1, memory=memory)
+                memory = (*memory, change)[-LBFGS_MEMORY:]
+            return replace(state, point=candidate, steps=steps, count=state.count + 1, memory=memory)
         length /= 4
-    raise np.linalg.LinAlgError("no step raises the bound")
+    raise np.linalg.LinAlgError("no step increases the bound")
 
 
 def _direction(gradient: Array, memory: tuple[tuple[Array, Array], ...]) -> Array:
-    """Return the gradient times the inverse of minus the Hessian that the last steps tell, by two loops over them."""
-    direction, shares = gradient.copy(), []
-    for moved, changed in reversed(memory):
-        share = float(moved @ direction) / float(moved @ changed)
-        direction -= share * changed
-        shares.append(share)
+    direction, factors = gradient.copy(), []
+    for step, change in reversed(memory):
+        factor = float(step @ direction) / float(step @ change)
+        direction -= factor * change
+        factors.append(factor)
     if memory:
-        moved, changed = memory[-1]
-        direction *= float(moved @ changed) / float(changed @ changed)
-    for (moved, changed), share in zip(memory, reversed(shares), strict=True):
-        direction += (share - float(changed @ direction) / float(moved @ changed)) * moved
+        step, change = memory[-1]
+        direction *= float(step @ change) / float(change @ change)
+    for (step, change), factor in zip(memory, reversed(factors), strict=True):
+        direction += (factor - float(change @ direction) / float(step @ change)) * step
     return direction

@@ -1,25 +1,26 @@
 """The dual function ``F(λ, μ) = ‖diag(√μ) V D diag(√λ)‖_*`` with its gradient, Hessian and primal point.
 
-Here D (k, s) holds the moves between neighbours and V (m, k) the queries over √targets. With
-``P = D diag(λ) D'`` and ``Q = V' diag(μ) V``, F is the fidelity ``tr (P^½ Q P^½)^½``, jointly concave. It is
-``max tr N`` over matrices with ``M = [[Q, N], [N', P]] ⪰ 0``, so an interior-point method sees
+Here the columns of D (k, s) are the differences between neighbours, and the rows of V (m, k) are the queries over
+√targets. With ``P = D diag(λ) D'`` and ``Q = V' diag(μ) V``, F is the fidelity ``tr (P^½ Q P^½)^½``, which is jointly
+concave. It equals ``max tr N`` over matrices with ``M = [[Q, N], [N', P]] ⪰ 0``. The smoothed function
 
-    G(λ, μ) = max_N  2 tr N + τ log det M,
+    G(λ, μ) = max_N  2 tr N + τ log det M
 
-smooth even where the optimal P and Q are singular; τ = 0 gives 2F. In the basis in which P is the identity
-and Q is diagonal with entries s², N is diagonal with the entries n that solve ``n² + τ n = s²``, and
+of the interior-point method is smooth even if the optimal P and Q are singular; τ = 0 gives 2F. Take the basis for
+which P is the identity and Q is diagonal with entries s². Then N is diagonal with the entries n that solve
+``n² + τ n = s²``, and
 
-- ``∂G/∂λ_i = d_i' (n + τ) d_i`` and ``∂G/∂μ_j = v_j n⁻¹ v_j'``, where ``Σ = n⁻¹`` is the primal point: at
-  τ = 0 the matrix geometric mean ``P # Q⁻¹``;
-- with rows t_i = √λ_i d_i and u_j = √μ_j n⁻¹ v_j in that basis, a relative change δ of the weights changes G to
-  second order by ``-½ Σ_ab [ n_a n_b / (n_a + n_b + τ) (A - C)_ab² + τ C_ab² ]``, where ``A = Σ_j δ_j u_j u_j'``
-  and ``C = Σ_i δ_i t_i t_i'``.
+- ``∂G/∂λ_i = d_i' (n + τ) d_i`` and ``∂G/∂μ_j = v_j n⁻¹ v_j'``, where ``Σ = n⁻¹`` is the primal point; for τ = 0 it is
+  the matrix geometric mean ``P # Q⁻¹``;
+- with rows t_i = √λ_i d_i and u_j = √μ_j n⁻¹ v_j in that basis, the second-order term of G in a relative change δ of
+  the weights is ``-½ Σ_ab [ n_a n_b / (n_a + n_b + τ) (A - C)_ab² + τ C_ab² ]``, where ``A = Σ_j δ_j u_j u_j'`` and
+  ``C = Σ_i δ_i t_i t_i'``.
 
-So one decomposition of a k-by-k matrix gives value, gradient, Hessian and a primal point, at every τ.
+So one decomposition of a k-by-k matrix gives value, gradient, Hessian and a primal point for every τ.
 
-Where Q is fixed, as in total variance, λ alone varies: F is a function of λ, and ``tr(Q Σ)`` takes the place of
-the largest variance. Where neighbours have offsets o, costs that no Σ changes, the dual function is
-``o'λ + 2F - Σ μ_j``: with no freedom left to scale Σ, the scale of μ is part of the answer.
+If Q is fixed, as for total variance, F is a function of λ only, and ``tr(Q Σ)`` replaces the maximum variance. If
+neighbours have offsets o, costs that do not depend on Σ, the dual function is ``o'λ + 2F - Σ μ_j``. The scale of Σ is
+then determined, and the scale of μ is part of the solution.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from dualmech.validate import Array, Matrix
 # Square roots H of ``P = D diag(λ) D'``, ``P = H H'``, and products with them.
 
 
-STEEP = 1e4  # largest singular value of the other cells' part, relative to the basis, that can be told from rounding
+MAX_COUPLING = 1e4  # upper limit on the singular values σ; larger ones make P too ill-conditioned
 
 
 class Half(Protocol):
@@ -48,16 +49,16 @@ class Half(Protocol):
 
     @property
     def log_volume(self) -> float:
-        """Return ``log |det H|``."""
+        """``log |det H|``."""
 
     def around(self, matrix: Array) -> Array:
-        """Return ``H' Q H``, a new matrix."""
+        """Return ``H' Q H`` as a new matrix."""
 
     def times(self, matrix: Array) -> Array:
         """Return ``H X``."""
 
-    def moved(self, matrix: Array) -> Array:
-        """Return ``(H⁻¹ D diag(√λ))' X`` (s, k)."""
+    def on_neighbours(self, matrix: Array) -> Array:
+        """Return ``(H⁻¹ D diag(√λ))' X``, shape (s, k)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,13 +77,13 @@ class DiagonalHalf:
     def times(self, matrix: Array) -> Array:
         return np.asarray(self.scale[:, None] * matrix)
 
-    def moved(self, matrix: Array) -> Array:
+    def on_neighbours(self, matrix: Array) -> Array:
         return matrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TriangularHalf:
-    """The triangular factor of any P; see `Half`."""
+    """The triangular factor of a general P; see `Half`."""
 
     lower: Array  # (k, k)
     moves: Matrix  # (k, s) ``D diag(√λ)``
@@ -97,35 +98,35 @@ class TriangularHalf:
     def times(self, matrix: Array) -> Array:
         return np.asarray(self.lower @ matrix)
 
-    def moved(self, matrix: Array) -> Array:
-        solved = scipy.linalg.solve_triangular(self.lower, matrix, trans="T", lower=True, check_finite=False)
-        return np.asarray(self.moves.T @ solved)
+    def on_neighbours(self, matrix: Array) -> Array:
+        projected = scipy.linalg.solve_triangular(self.lower, matrix, trans="T", lower=True, check_finite=False)
+        return np.asarray(self.moves.T @ projected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearlyDiagonalHalf:
-    """Where D is the identity with a few more columns R: ``P = Λ^½ (I + G G') Λ^½``, ``G = Λ^-½ R √λ``; see `Half`.
+    """If D is the identity with a few additional columns R: ``P = Λ^½ (I + G G') Λ^½``, ``G = Λ^-½ R √λ``; see `Half`.
 
     With ``G = X σ Y'``, ``H = Λ^½ (I + X (√(1 + σ²) - 1) X')``.
     """
 
     diagonal: DiagonalHalf
-    identity_columns: npt.NDArray[np.intp]  # (k,), others (c,): indices in D of the identity's columns, and of R's
-    others: npt.NDArray[np.intp]
+    identity_columns: npt.NDArray[np.intp]  # (k,) indices in D of the columns of the identity
+    other_columns: npt.NDArray[np.intp]  # (c,) indices in D of the columns of R
     axes: Array  # (k, c) X
     lengths: Array  # (c,) √(1 + σ²)
     coupling: Array  # (c, c) ``Y σ``
 
     @classmethod
     def of(cls, moves: Array, identity_columns: npt.NDArray[np.intp], scale: Array) -> NearlyDiagonalHalf | None:
-        others = np.setdiff1d(np.arange(len(scale)), identity_columns)
+        other_columns = np.setdiff1d(np.arange(len(scale)), identity_columns)
         diagonal = DiagonalHalf(scale[identity_columns])
-        axes, values, turn = np.linalg.svd(
-            moves[:, others] * scale[others] / scale[identity_columns, None], full_matrices=False
+        axes, values, right = np.linalg.svd(
+            moves[:, other_columns] * scale[other_columns] / scale[identity_columns, None], full_matrices=False
         )
-        if not values.max(initial=0.0) < STEEP:
+        if not values.max(initial=0.0) < MAX_COUPLING:
             return None
-        return cls(diagonal, identity_columns, others, axes, np.sqrt(1 + values**2), turn.T * values)
+        return cls(diagonal, identity_columns, other_columns, axes, np.sqrt(1 + values**2), right.T * values)
 
     @property
     def log_volume(self) -> float:
@@ -139,43 +140,43 @@ class NearlyDiagonalHalf:
     def times(self, matrix: Array) -> Array:
         return self.diagonal.times(self._stretched(matrix, self.lengths))
 
-    def moved(self, matrix: Array) -> Array:
-        turned = self._stretched(matrix, 1 / self.lengths)
-        image = np.empty((len(self.identity_columns) + len(self.others), matrix.shape[1]))
-        image[self.identity_columns], image[self.others] = turned, self.coupling @ (self.axes.T @ turned)
+    def on_neighbours(self, matrix: Array) -> Array:
+        stretched = self._stretched(matrix, 1 / self.lengths)
+        image = np.empty((len(self.identity_columns) + len(self.other_columns), matrix.shape[1]))
+        image[self.identity_columns], image[self.other_columns] = stretched, self.coupling @ (self.axes.T @ stretched)
         return image
 
     def _stretched(self, matrix: Array, lengths: Array) -> Array:
         return np.asarray(matrix + (self.axes * (lengths - 1)) @ (self.axes.T @ matrix))
 
 
-EVEN = 1e-8  # ratio of diagonal entries of Q above which it may be computed from steps
-MANY = 8  # queries, relative to the rank, from which on rows are not written out
-GRADED = 1e-6  # ratio of singular values below which squaring them in a Gram matrix loses too many digits
+MIN_DIAGONAL_RATIO = 1e-8  # with a smaller ratio of diagonal entries, Q is not computed from cumulative sums
+STEPPED_ROWS_RATIO = 8  # with more queries per rank, rows are not materialised
+MIN_SINGULAR_RATIO = 1e-6  # with a smaller ratio of singular values, a Gram matrix is too inaccurate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseDual:
-    """The reduced data of one problem: V (m, k), and D (k, s), dense, sparse, or None for the identity.
+    """The reduced data of one problem: V (m, k), and D (k, s), which is dense, sparse, or None for the identity.
 
-    Where `fixed`, the queries have no weights μ of their own to vary: ``Q = V' V``. `offsets` (s,) are costs
-    that come on top, whatever Σ is; None where there are none and the scale of Σ is free.
+    If `fixed`, the weights of the queries are fixed: ``Q = V' V``. `offsets` (s,) are costs that do not depend on Σ;
+    None if there are none, and the scale of Σ is free.
     """
 
-    queries: Array | SteppedQueries  # by their steps where these are few
+    queries: Array | SteppedQueries  # by first differences if these are sparse
     moves: Matrix | None
     fixed: bool = False
     offsets: Array | None = None
-    identity_columns: Index | None = None  # (k,) indices in D of the identity's columns, where nearly all are
-    second: Array | None = field(init=False)  # ``V' V`` where it is fixed
+    identity_columns: Index | None = None  # (k,) indices in D of the columns of the identity, if they are most of D
+    fixed_gram: Array | None = field(init=False)  # ``V' V`` if it is fixed
 
     def __post_init__(self) -> None:
         rows = np.asarray(self.queries) if self.fixed else None
-        object.__setattr__(self, "second", None if rows is None else rows.T @ rows)
+        object.__setattr__(self, "fixed_gram", None if rows is None else rows.T @ rows)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Number of weights on neighbours s, of weights on queries (m, or 0 where fixed), and rank k."""
+        """Numbers of weights on neighbours (s) and on queries (m, or 0 if fixed), and rank k."""
         queries, rank = self.queries.shape
         neighbours = rank if self.moves is None else self.moves.shape[1]
         return neighbours, 0 if self.fixed else queries, rank
@@ -184,24 +185,24 @@ class DenseDual:
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
         neighbours, queries, rank = self.sizes
-        by_steps = isinstance(self.queries, SteppedQueries)
-        written = 0 if by_steps else queries
-        first = 12.0 * rank**3 + 4.0 * (written + (0 if self.moves is None else neighbours)) * rank**2
-        product = 4.0 * (neighbours + written) * rank**2 + (8.0 * rank**3 + 8.0 * queries if by_steps else 0.0)
-        return first, 3.0 * (neighbours + queries) ** 2 * rank, product
+        is_stepped = isinstance(self.queries, SteppedQueries)
+        dense_rows = 0 if is_stepped else queries
+        evaluation = 12.0 * rank**3 + 4.0 * (dense_rows + (0 if self.moves is None else neighbours)) * rank**2
+        product = 4.0 * (neighbours + dense_rows) * rank**2 + (8.0 * rank**3 + 8.0 * queries if is_stepped else 0.0)
+        return evaluation, 3.0 * (neighbours + queries) ** 2 * rank, product
 
     def at(self, weights: Array) -> Spectrum:
-        """Evaluate the dual function at strictly positive weights, with the accuracy that they need.
+        """Evaluate the dual function at strictly positive weights.
 
-        An eigendecomposition of the Gram matrix is quickest, but squares the singular values; where they spread
-        too far, the decomposition is repeated on orthogonal factors.
+        An eigendecomposition of the Gram matrix is fastest, but squares the singular values. If their ratio is too
+        small, the decomposition is repeated with orthogonal factors.
         """
         if not np.all(np.isfinite(weights)):
             raise np.linalg.LinAlgError("weights are no longer finite")
         spectrum = _by_gram(self, weights)
         if spectrum is None:
             spectrum = _by_factors(self, weights)
-        elif spectrum.values[0] < GRADED * spectrum.values[-1]:
+        elif spectrum.values[0] < MIN_SINGULAR_RATIO * spectrum.values[-1]:
             spectrum = replace(_by_factors(self, weights), decompositions=2)
         return spectrum if self.offsets is None else replace(spectrum, offsets=self.offsets)
 
@@ -212,20 +213,20 @@ def _by_gram(program: DenseDual, weights: Array) -> Spectrum | None:
     if half is None:
         return None
     second = half.around(_second_moment(program, weights[neighbours:]))
-    # The least diagonal entry is no less than the least eigenvalue.
+    # The minimum diagonal entry is an upper bound on the smallest eigenvalue.
     diagonal = np.diagonal(second)
-    if not np.all(np.isfinite(second)) or diagonal.min() < GRADED**2 * diagonal.max():
+    if not np.all(np.isfinite(second)) or diagonal.min() < MIN_SINGULAR_RATIO**2 * diagonal.max():
         return None
     squares, vectors = np.linalg.eigh(second)
     if not squares[0] > 0:
         return None
-    values, root, spread = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
-    last = _rows(program, spread, root / values)
-    return _spectrum(weights, values, half.moved(vectors), last, root, half.log_volume)
+    values, root, root_weights = np.sqrt(squares), half.times(vectors), np.sqrt(weights[neighbours:])
+    query_rows = _rows(program, root_weights, root / values)
+    return _spectrum(weights, values, half.on_neighbours(vectors), query_rows, root, half.log_volume)
 
 
 def _half(program: DenseDual, scale: Array) -> Half | None:
-    """Return a square root of P, whichever is least work; None where P is singular."""
+    """Return a square root of P by the cheapest method, or None if P is singular."""
     if program.moves is None:
         return DiagonalHalf(scale)
     if program.identity_columns is not None:
@@ -241,25 +242,25 @@ def _half(program: DenseDual, scale: Array) -> Half | None:
 
 
 def _rows(program: DenseDual, factors: Array, root: Array) -> Rows:
-    """Return the rows ``f_j v_j R``: written out where there is no other way, or where that is less work."""
+    """Return the rows ``f_j v_j R``, represented by first differences if that is possible and cheaper."""
     queries = program.queries
     if not isinstance(queries, SteppedQueries):
         return DenseRows((queries[: len(factors)] @ root) * factors[:, None])
     scaled = queries.factors * factors
-    if len(factors) > MANY * len(root):
+    if len(factors) > STEPPED_ROWS_RATIO * len(root):
         return SteppedRows(queries.steps, scaled, root.cumsum(axis=0))
     return DenseRows(queries.steps.times(root) * scaled[:, None])
 
 
 def _second_moment(program: DenseDual, weights: Array) -> Array:
-    """Return Q (k, k)."""
-    if program.second is not None:
-        return program.second
+    """Return Q, shape (k, k)."""
+    if program.fixed_gram is not None:
+        return program.fixed_gram
     if isinstance(program.queries, SteppedQueries):
         gram = program.queries.gram(weights)
         diagonal = np.diagonal(gram)
-        # Sums of steps are exact to the rounding of the largest entry.
-        if diagonal.min() > EVEN * diagonal.max():
+        # The errors of cumulative sums are relative to the largest entry.
+        if diagonal.min() > MIN_DIAGONAL_RATIO * diagonal.max():
             return gram
     half = np.sqrt(weights)[:, None] * np.asarray(program.queries)
     return np.asarray(half.T @ half)
@@ -267,8 +268,8 @@ def _second_moment(program: DenseDual, weights: Array) -> Array:
 
 def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     neighbours, _, _ = program.sizes
-    scale, spread = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
-    weighted = np.asarray(program.queries) if program.fixed else spread * np.asarray(program.queries)
+    scale, root_weights = np.sqrt(weights[:neighbours]), np.sqrt(weights[neighbours:, None])
+    weighted = np.asarray(program.queries) if program.fixed else root_weights * np.asarray(program.queries)
     last_basis, upper = scipy.linalg.qr(weighted, mode="economic", check_finite=False)
     if program.moves is None:
         first_basis, lower = None, np.diag(scale)
@@ -281,14 +282,14 @@ def _by_factors(program: DenseDual, weights: Array) -> Spectrum:
     if not np.all(np.isfinite(core)):
         raise np.linalg.LinAlgError("the weighted workload is no longer finite")
     left, values, right = linalg.svd(core)
-    # Ascending order, as an eigendecomposition gives it; zeros become the smallest number that divides.
+    # Increasing order, as from an eigendecomposition; zeros become the smallest safe divisor.
     values = np.maximum(values[::-1], np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
     left, right = left[:, ::-1], right[::-1].T
-    first = right if first_basis is None else first_basis @ right
-    last = DenseRows(last_basis[: len(spread)] @ left)
-    volume = float(np.log(np.abs(np.diagonal(lower))).sum())
-    return _spectrum(weights, values, first, last, lower @ right, volume)
+    neighbour_rows = right if first_basis is None else first_basis @ right
+    query_rows = DenseRows(last_basis[: len(root_weights)] @ left)
+    log_volume = float(np.log(np.abs(np.diagonal(lower))).sum())
+    return _spectrum(weights, values, neighbour_rows, query_rows, lower @ right, log_volume)
 
 
-def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, volume: float) -> Spectrum:
-    return Spectrum(weights, values, values, 0.0, first, last, root, volume)
+def _spectrum(weights: Array, values: Array, first: Array, last: Rows, root: Array, log_volume: float) -> Spectrum:
+    return Spectrum(weights, values, values, 0.0, first, last, root, log_volume)

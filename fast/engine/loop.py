@@ -1,4 +1,4 @@
-"""The one loop that every iterative solver runs in: it counts, keeps the best, reports, and knows when to stop."""
+"""The main loop of all iterative solvers: best states, progress reports and stopping rules."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dualmech.certificate import FEASIBLE
 from dualmech.progress import NO_DEADLINE, Callback, Deadline, Progress, Status, seconds_left
 from dualmech.solution import Solution, judged_solution
 
-MOST_STEPS = 1000  # steps of a run unless the user sets another limit
-PATIENCE = 30  # steps without a smaller gap after which a solver counts as stalled
-WORTHWHILE = 0.9  # a gap counts as smaller when it is below this share of the last one that did
-MARGIN = 0.5  # share of the tolerance that a solver aims at; the rest is for the judge's own rounding
+MAX_STEPS = 1000  # default limit on the steps of a run
+MAX_STALLED_STEPS = 30  # a solver has stalled after this number of steps without a smaller gap
+GAP_DECREASE = 0.9  # a gap is smaller if it is below this fraction of the last smaller gap
+MARGIN = 0.5  # a solver's tolerance relative to the user's; the rest is for the judge's rounding errors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of a run: the gap to prove, steps, the moment to end, and a callback for progress.
+    """The limits of a run (gap, steps, deadline) and a callback for progress.
 
-    Progress is told in the answer's units: `unit` times the solver's own objective, less `offset`.
+    Progress is reported in the units of the answer: `unit` times the solver's objective, minus `offset`.
     """
 
     tol: float
-    max_iterations: int = MOST_STEPS
+    max_iterations: int = MAX_STEPS
     deadline: Deadline = NO_DEADLINE
     callback: Callback | None = None
     steps_given: bool = False
@@ -44,12 +44,12 @@ class Limits:
         time_limit: float | None = None,
         callback: Callback | None = None,
     ) -> Limits:
-        """Return the limits of a user's options, the time counted from now; refuse those that are not allowed."""
+        """Validate a user's options; the time limit starts now."""
         if callback is not None:
             validate.function(callback=callback)
         return cls(
             validate.positive_number(tol=tol),
-            MOST_STEPS if max_iterations is None else validate.size(max_iterations=max_iterations),
+            MAX_STEPS if max_iterations is None else validate.size(max_iterations=max_iterations),
             Deadline.of(time_limit),
             callback,
             max_iterations is not None,
@@ -57,7 +57,7 @@ class Limits:
 
 
 class State(Protocol):
-    """A solver's state, as the loop reads it: both sides of the gap as the solver sees them, and the steps so far."""
+    """A solver's state for the loop: objective and lower bound as computed by the solver, and the number of steps."""
 
     @property
     def objective(self) -> float:
@@ -69,11 +69,11 @@ class State(Protocol):
 
     @property
     def steps(self) -> int:
-        """Matrix decompositions so far, rejected steps included: the unit in which a run is counted."""
+        """Number of matrix decompositions, including rejected steps: the unit of iteration limits."""
 
 
 class OfPoint:
-    """A state whose `point` holds both sides of the gap."""
+    """A state whose `point` has the objective and the lower bound."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome(Generic[S]):
-    """The best states of a run, why it ended (None: the gap was reached), and what it took."""
+    """The best states of a run, its termination reason (None if the gap was reached), iterations and seconds."""
 
     best_primal: S
     best_dual: S
@@ -101,50 +101,53 @@ class Outcome(Generic[S]):
     history: tuple[Progress, ...]
 
     def solution(self, problem: object, primal: object, dual: object, limits: Limits, **more: Any) -> Solution:
-        """Let the problem judge the best states of the run; `more` overrides fields of the solution."""
+        """Judge the best states of the run; `more` overrides fields of the solution."""
         progress = dict(iterations=self.iterations, seconds=self.seconds, history=self.history)
         otherwise = self.reason or Status.STALLED
         return judged_solution(problem, primal, dual, tol=limits.tol, **{"otherwise": otherwise, **progress, **more})
 
 
 def run(
-    start: S, step: Callable[[S], S], limits: Limits, margin: float = MARGIN, patience: int = PATIENCE
+    start: S, step: Callable[[S], S], limits: Limits, margin: float = MARGIN, patience: int = MAX_STALLED_STEPS
 ) -> Outcome[S]:
-    """Step from `start` until the gap between the best primal and the best dual state is small enough.
+    """Step from `start` until the gap between the best primal and the best dual state is at most `margin` times `tol`.
 
-    Small enough is at most `margin` times the tolerance. The two sides are kept apart: the best covariance and the best
-    weights rarely come from the same step. A small step is never a reason to stop; only a gap that stops shrinking
-    is. A state with an objective below a bound is beyond double precision: it is refused, and the run ends.
+    The best covariance and the best weights rarely belong to the same step. A run stalls if the gap stops decreasing;
+    a small step is no reason to stop. An objective below a lower bound means that the state has reached the limit of
+    double precision: it is discarded, and the run ends.
     """
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     state = best_primal = best_dual = start
-    least, bound = np.inf, -np.inf
+    best_objective, best_bound = np.inf, -np.inf
     history: list[Progress] = []
-    mark, last_gain, reason = np.inf, 0, None
+    last_gap, last_improvement, reason = np.inf, 0, None
     while True:
         objective, lower_bound = state.objective, state.lower_bound
         if not (np.isfinite(objective) and np.isfinite(lower_bound)):
             reason = Status.NON_FINITE
             break
-        if (highest := max(lower_bound, bound)) > 0 and min(objective, least) < (1 - FEASIBLE) * highest:
+        if (highest := max(lower_bound, best_bound)) > 0 and min(objective, best_objective) < (1 - FEASIBLE) * highest:
             reason = Status.STALLED
             break
-        if objective < least:
-            best_primal, least = state, objective
-        if lower_bound > bound:
-            best_dual, bound = state, lower_bound
-        gap = (least - bound) / bound if bound > 0 else np.inf
-        spent = time.perf_counter() - begun
-        left = seconds_left(history, gap, margin * limits.tol, spent)
-        shown, proven = limits.unit * least - limits.offset, limits.unit * bound - limits.offset
-        history.append(Progress(state.steps, shown, proven, gap, spent, left))
+        if objective < best_objective:
+            best_primal, best_objective = state, objective
+        if lower_bound > best_bound:
+            best_dual, best_bound = state, lower_bound
+        gap = (best_objective - best_bound) / best_bound if best_bound > 0 else np.inf
+        elapsed = time.perf_counter() - start_time
+        remaining = seconds_left(history, gap, margin * limits.tol, elapsed)
+        shown_objective, shown_bound = (
+            limits.unit * best_objective - limits.offset,
+            limits.unit * best_bound - limits.offset,
+        )
+        history.append(Progress(state.steps, shown_objective, shown_bound, gap, elapsed, remaining))
         if limits.callback is not None:
             limits.callback(history[-1])
         if gap <= margin * limits.tol:
             break
-        if gap < WORTHWHILE * mark:
-            mark, last_gain = gap, len(history)
-        if len(history) - last_gain >= patience:
+        if gap < GAP_DECREASE * last_gap:
+            last_gap, last_improvement = gap, len(history)
+        if len(history) - last_improvement >= patience:
             reason = Status.STALLED
             break
         if state.steps >= limits.max_iterations or _out_of_time(limits.deadline, history):
@@ -155,17 +158,17 @@ def run(
         except np.linalg.LinAlgError:
             reason = Status.STALLED
             break
-    return Outcome(best_primal, best_dual, reason, state.steps, time.perf_counter() - begun, tuple(history))
+    return Outcome(best_primal, best_dual, reason, state.steps, time.perf_counter() - start_time, tuple(history))
 
 
 def stopped_message(iterations: int, seconds: float) -> str:
-    """Say that a run was stopped by a limit on its steps or its time."""
+    """Return the message for a run that was stopped by a limit on steps or time."""
     return f"it was stopped after {iterations} steps and {seconds:.3g} s, before it ended by its own rule"
 
 
 def _out_of_time(deadline: Deadline, history: list[Progress]) -> bool:
-    """Whether there is no time for a step as long as the last, and for the judge, who takes as long as the shortest."""
-    if (left := deadline.left) is None:
+    """Return whether too little time remains for a step and the judge, who takes as long as the shortest step."""
+    if (remaining := deadline.left) is None:
         return False
-    steps = [later.seconds - earlier.seconds for earlier, later in itertools.pairwise(history)] or [0.0]
-    return left <= steps[-1] + min(steps)
+    steps = [current.seconds - previous.seconds for previous, current in itertools.pairwise(history)] or [0.0]
+    return remaining <= steps[-1] + min(steps)

@@ -1,9 +1,9 @@
-"""A primal-dual interior-point method for the dual of fitness for use, one decomposition a step.
+"""A primal-dual interior-point method for the dual of fitness for use, with one decomposition per step.
 
 Maximise ``2F(λ, μ)`` over ``Σ λ_i = Σ μ_j = 1``, all weights w ≥ 0. With a multiplier a for each sum, the
-optimality conditions are ``gradient + z = a`` and ``w z = 0`` for slacks z ≥ 0. A step aims at ``w z = τ`` and
-at the smoothed dual function G with the same τ (`dualmech.fast.engine.dual_function`), whose primal point stays well
-defined where the optimal weights leave a singular matrix. On the central path the gap is about
+optimality conditions are ``gradient + z = a`` and ``w z = 0`` for slacks z ≥ 0. The target of a step is
+``w z = τ`` for the smoothed dual function G with the same τ (`dualmech.fast.engine.dual_function`), whose primal point
+is well defined even if the optimal weights give a singular matrix. On the central path the gap is about
 ``(s + m + k) τ / F``.
 """
 
@@ -19,45 +19,23 @@ import scipy.linalg
 
 from dualmech.validate import Array
 
-# Conjugate gradients with a preconditioner that may be a projection.
-
-
-def conjugate_gradients(
-    apply: Callable[[Array], Array], invert: Callable[[Array], Array], right_side: Array, enough: float, most: int
-) -> tuple[Array, Array]:
-    """Return an approximate solution, from 0, and its residual r; if in time, ``r · invert(r)`` is at most `enough`."""
-    unknowns, residual = 0 * right_side, right_side
-    direction = step = invert(residual)
-    size = float(residual @ step)
-    for _ in range(most):
-        if not size > enough:
-            break
-        applied = apply(direction)
-        length = size / float(direction @ applied)
-        unknowns, residual = unknowns + length * direction, residual - length * applied
-        step, last = invert(residual), size
-        size = float(residual @ step)
-        direction = step + size / last * direction
-    return unknowns, residual
-
-
-# A dual function as the fixed point and Newton's method read it, however it is evaluated.
+# The interface of dual functions for the fixed point and Newton's method.
 
 
 class Evaluation(Protocol):
-    """A dual function and its primal point at given weights; for its formulas see `dualmech.fast.engine.spectrum`."""
+    """A dual function and its primal point at given weights; for the formulas see `dualmech.fast.engine.spectrum`."""
 
     @property
     def weights(self) -> Array:
-        """On neighbours, then on queries."""
+        """Weights on neighbours, then on queries."""
 
     @property
     def values(self) -> Array:
-        """Singular values, ascending."""
+        """Singular values in increasing order."""
 
     @property
     def mean(self) -> Array:
-        """The n that belong to them at the smoothing."""
+        """The n of `dualmech.fast.engine.dual_function` for the singular values, at the current smoothing."""
 
     @property
     def neighbours(self) -> int:
@@ -69,23 +47,23 @@ class Evaluation(Protocol):
 
     @property
     def offsets(self) -> Array | None:
-        """Costs that no covariance changes."""
+        """Costs that do not depend on the covariance."""
 
     @property
-    def gains(self) -> Array:
+    def constraint_values(self) -> Array:
         """Costs of the neighbours, then variances of the queries, at the primal point."""
 
     @property
     def linear(self) -> Array:
-        """Coefficients of the terms linear in the weights, next to the smoothed function."""
+        """Coefficients of the terms linear in the weights, apart from the smoothed function."""
 
     @property
     def dual_value(self) -> float:
-        """The dual function."""
+        """Value of the dual function."""
 
     @property
     def lower_bound(self) -> float:
-        """The bound that the weights prove."""
+        """The lower bound from the weights."""
 
     @property
     def objective(self) -> float:
@@ -93,13 +71,13 @@ class Evaluation(Protocol):
 
     @property
     def barrier(self) -> float:
-        """The logarithmic barrier, but for constants and the weights' own part."""
+        """The logarithmic barrier of the matrix, up to constants; without the logarithms of the weights."""
 
     def gradient(self) -> Array:
         """Return the gradient of the smoothed function."""
 
     def gradient_slope(self) -> Array:
-        """Return its derivative by the smoothing."""
+        """Return the derivative of the gradient in the smoothing."""
 
     def smoothed(self, smoothing: float) -> Any:
         """Return the same decomposition at another smoothing."""
@@ -107,20 +85,20 @@ class Evaluation(Protocol):
     def curvature_diagonal(self) -> Array:
         """Return the diagonal of `curvature`."""
 
-    def curvature(self, chosen: npt.NDArray[np.intp], exactly: bool = False) -> Array:
-        """Return the lower triangle of minus the Hessian in relative weights, for the chosen indices.
+    def curvature(self, indices: npt.NDArray[np.intp], exactly: bool = False) -> Array:
+        """Return the lower triangle of minus the Hessian in relative weights, for some indices.
 
-        It may be accurate to a percent only and, unless `exactly` is set, in single precision.
+        Its relative error may be a percent. Unless `exactly` is set, it may be in single precision.
         """
 
     def curvature_product(self, change: Array) -> Array:
-        """Return minus the Hessian in relative weights times a vector."""
+        """Return the product of minus the Hessian in relative weights and a vector."""
 
     def covariance(self) -> Any:
         """Return the primal point, unscaled."""
 
     def tightened(self, share: float) -> Any:
-        """Return the point without noise that nothing limits, at costs higher by a share; None where all is limited."""
+        """Return the point with less noise in unconstrained directions, at slightly higher costs, or None."""
 
 
 class DualFunction(Protocol):
@@ -138,209 +116,209 @@ class DualFunction(Protocol):
         """Evaluate."""
 
 
-TO_THE_BOUNDARY = 0.995  # largest part of the way to a zero weight or slack that one step may go
-ENOUGH = 0.2  # where on the central path to stop, as a share of the requested gap
-LAG = 1e-3  # least centring, as a share of how far slacks and gradient disagree
-SMALLEST = 1e-22  # weights and slacks never fall below this: a zero could not grow again
-NEARLY_SINGULAR = 10.0  # where the least singular value is below this many τ, steps are short
+STEP_TO_BOUNDARY = 0.995  # maximum fraction of the distance to a zero weight or slack in one step
+FINAL_CENTRING = 0.2  # final gap on the central path, relative to the tolerance
+MIN_CENTRING = 1e-3  # lower limit on τ, relative to the dual infeasibility
+MIN_VALUE = 1e-22  # lower limit on weights and slacks, because zeros could not increase again
+SINGULAR_RATIO = 10.0  # if the smallest singular value is less than this times τ, steps follow the path
 
-SHORT, SHORTENED = 0.1, 0.5
-"""Factor on τ in a short step, and the reach below which the next one only centres."""
+PATH_TAU_FACTOR, MIN_LAST_STEP = 0.1, 0.5
+"""Factor on τ in a path-following step, and the minimum length of the last step, else the next step only centres."""
 
-OFF_CENTRE, CAREFULLY = 3e-3, 2e-2
-"""Least product of a weight and its slack, relative to the mean, below which a short step only centres."""
+MIN_PRODUCT, CAREFUL_MIN_PRODUCT = 3e-3, 2e-2
+"""Minimum product of weight and slack, relative to the mean; otherwise a path-following step only centres."""
 
-RETREAT, MOST_RETREATS = 0.3, 6  # a step that lowers the potential is shortened so much, at most so often
+STEP_REDUCTION, MAX_REDUCTIONS = 0.3, 6  # for steps that decrease the potential
 
-SLACKENING = 0.5
-"""Largest loss of the potential in a step, in units of τ a weight: the last step had another aim."""
+MAX_POTENTIAL_LOSS = 0.5
+"""Allowed decrease of the potential in a step, in units of τ times the number of weights: the last τ was different."""
 
-SMOOTH_GAIN = 0.1
-"""The smoothed primal point is preferred where it is better by this share of the requested gap."""
+MIN_SMOOTH_GAIN = 0.1
+"""The smoothed primal point is taken if its objective is smaller by this fraction of the tolerance."""
 
-NEGLIGIBLE = 0.03
-"""Sum of the curvatures of the weights that are left out, each relative to its barrier."""
+NEGLIGIBLE_CURVATURE = 0.03
+"""Maximum sum of the neglected curvatures, each relative to its barrier."""
 
-LARGEST_FORMED = 8000  # number of weights above which the matrix is not formed (0.5 GiB)
-CONJUGATE_GRADIENTS = 20  # steps that a solution of Newton's equations takes
+MAX_FORMED_WEIGHTS = 8000  # maximum size of the Newton matrix (0.5 GiB)
+NUM_CG_STEPS = 20  # expected conjugate-gradient steps for one solution
 
-ACCURACY, FINEST, MOST_CONJUGATE_GRADIENTS = 0.05, 0.001, 200
-"""Error of a step by conjugate gradients, relative, in the norm of the equations, at most and, after a start near the
-optimum, at least; and how many it may take."""
+MAX_CG_ERROR, MIN_CG_ERROR, MAX_CG_STEPS = 0.05, 0.001, 200
+"""Relative error of a step by conjugate gradients in the norm of the equations: maximum, and minimum after a warm
+start; and the maximum number of conjugate-gradient steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewtonState:
-    """The dual function at the current weights, slacks z, multipliers of the sums, and how far the last step went.
+    """The dual function at the current weights, slacks z, multipliers of the sums, and the length of the last step.
 
     `decompositions` counts the decompositions of the last step.
     """
 
     point: Evaluation
-    sums: Array  # (weights, sums) 1 for the weights of each sum
+    indicators: Array  # (weights, sums) indicators of the weights of each sum
     slacks: Array
     multipliers: Array
-    reach: float = 1.0
+    step_length: float = 1.0
     decompositions: int = 1
-    near: bool = False  # whether the run began near the optimum: steps are then as accurate as the gap is small
+    warm_started: bool = False  # if the run started near the optimum, the accuracy of steps depends on the gap
 
     @property
-    def accuracy(self) -> float:
-        """Return the largest error of the next step by conjugate gradients."""
+    def cg_error(self) -> float:
+        """The maximum error of the next step by conjugate gradients."""
         gap = self.point.objective / self.point.lower_bound - 1
-        return float(np.clip(gap, FINEST, ACCURACY)) if self.near else ACCURACY
+        return float(np.clip(gap, MIN_CG_ERROR, MAX_CG_ERROR)) if self.warm_started else MAX_CG_ERROR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Direction:
-    """Relative changes of weights and slacks, the change of the multipliers, and the τ that is aimed at."""
+    """Relative changes of weights and slacks, the change of the multipliers, and the target τ."""
 
     weights: Array
     slacks: Array
     multipliers: Array
     target: float
-    potential: float  # where the direction begins, at that τ
+    potential: float  # at the start of the step, for the target τ
 
 
 def operations(program: DualFunction) -> float:
-    (neighbours, queries, _), (first, _, product) = program.sizes, program.operations
+    (neighbours, queries, _), (evaluation, _, product) = program.sizes, program.operations
     size = neighbours + queries
     if _is_formed(program, size):
-        return first + _forming(program, size)
-    return first + 2 * CONJUGATE_GRADIENTS * product
+        return evaluation + _forming_operations(program, size)
+    return evaluation + 2 * NUM_CG_STEPS * product
 
 
-def _is_formed(program: DualFunction, chosen: int) -> bool:
-    """Whether to form the matrix of some of the weights, rather than to multiply with the whole matrix."""
-    if chosen > LARGEST_FORMED:
+def _is_formed(program: DualFunction, num_weights: int) -> bool:
+    """Return whether to form the Newton matrix of some weights, instead of using conjugate gradients."""
+    if num_weights > MAX_FORMED_WEIGHTS:
         return False
-    return _forming(program, chosen) <= 2 * CONJUGATE_GRADIENTS * program.operations[2]
+    return _forming_operations(program, num_weights) <= 2 * NUM_CG_STEPS * program.operations[2]
 
 
-def _forming(program: DualFunction, chosen: int) -> float:
+def _forming_operations(program: DualFunction, num_weights: int) -> float:
     (neighbours, queries, _), (_, curvature, _) = program.sizes, program.operations
-    return curvature * (chosen / (neighbours + queries)) ** 2 + 2 * chosen**3 / 3
+    return curvature * (num_weights / (neighbours + queries)) ** 2 + 2 * num_weights**3 / 3
 
 
 def start(point: Evaluation) -> NewtonState:
-    """Begin at the weights of a point, with slacks that are neither too small nor negative."""
+    """Return the state at the weights of a point, with slacks bounded away from 0."""
     sums, gradient = sum_indicators(point), point.gradient()
     multipliers = sums.T @ (point.weights * gradient) / (sums.T @ point.weights)
-    natural = sums @ multipliers - gradient
-    centre = float(np.mean(point.weights * np.abs(natural)))
-    slacks = np.maximum(natural, np.minimum(0.3 * point.dual_value, centre / point.weights))
+    dual_slacks = sums @ multipliers - gradient
+    mean_product = float(np.mean(point.weights * np.abs(dual_slacks)))
+    slacks = np.maximum(dual_slacks, np.minimum(0.3 * point.dual_value, mean_product / point.weights))
     return NewtonState(point, sums, slacks, multipliers)
 
 
 def step(program: DualFunction, state: NewtonState, tol: float, careful: bool = False) -> NewtonState:
-    """Take one step towards a gap of `tol`, shortened until the smoothed dual function allows it.
+    """Take one step towards a gap of `tol`, shortened if the potential decreases.
 
-    The path is followed no further than the gap asks, and never faster than the slacks catch up with the
-    gradient: weights that vanish too early would leave the covariance no room to become feasible. A `careful`
-    step stays near the path whatever the point: slower, and the way out where bolder steps got stuck.
+    τ does not decrease further than the gap requires, nor faster than the dual infeasibility: if weights vanish too
+    early, the covariance cannot become feasible. A `careful` step stays near the path at any point. It is slower, but
+    makes progress if other steps have failed.
     """
     point, weights = state.point, state.point.weights
     mean = float((weights * state.slacks).mean())
     values = point.values
-    least = ENOUGH * tol * point.dual_value / (len(weights) + len(values))
-    singular = values[0] < NEARLY_SINGULAR * mean
-    if careful or singular:
-        direction = _path_following(program, state, mean, least, CAREFULLY if careful else OFF_CENTRE)
+    min_tau = FINAL_CENTRING * tol * point.dual_value / (len(weights) + len(values))
+    near_singular = values[0] < SINGULAR_RATIO * mean
+    if careful or near_singular:
+        direction = _path_following(program, state, mean, min_tau, CAREFUL_MIN_PRODUCT if careful else MIN_PRODUCT)
     else:
-        direction = _predictor_corrector(program, state, mean, least)
-    reach, slack_reach = _step_limit(direction.weights), _step_limit(direction.slacks)
-    slacks = np.maximum(state.slacks * (1 + slack_reach * direction.slacks), SMALLEST)
-    allowed = direction.potential - SLACKENING * direction.target * len(weights)
-    spent = 0
-    for _ in range(MOST_RETREATS):
-        trial = program.at(np.maximum(weights * (1 + reach * direction.weights), SMALLEST))
-        spent += trial.decompositions
-        smooth = trial.smoothed(direction.target)
-        if _potential(smooth, direction.target) >= allowed:
+        direction = _predictor_corrector(program, state, mean, min_tau)
+    step_length, slack_step_length = _step_limit(direction.weights), _step_limit(direction.slacks)
+    slacks = np.maximum(state.slacks * (1 + slack_step_length * direction.slacks), MIN_VALUE)
+    min_potential = direction.potential - MAX_POTENTIAL_LOSS * direction.target * len(weights)
+    decompositions = 0
+    for _ in range(MAX_REDUCTIONS):
+        trial = program.at(np.maximum(weights * (1 + step_length * direction.weights), MIN_VALUE))
+        decompositions += trial.decompositions
+        smoothed = trial.smoothed(direction.target)
+        if _potential(smoothed, direction.target) >= min_potential:
             break
-        reach *= RETREAT
-    # Both make a primal point of these weights. The smooth one is better near a singular optimum, the plain
-    # one is better conditioned.
-    best = smooth if smooth.objective < (1 - SMOOTH_GAIN * tol) * trial.objective else trial
-    multipliers = state.multipliers + slack_reach * direction.multipliers
-    return NewtonState(best, state.sums, slacks, multipliers, reach, spent, state.near)
+        step_length *= STEP_REDUCTION
+    # Both give a primal point. The smoothed point is better near a singular optimum, the other is better conditioned.
+    best = smoothed if smoothed.objective < (1 - MIN_SMOOTH_GAIN * tol) * trial.objective else trial
+    multipliers = state.multipliers + slack_step_length * direction.multipliers
+    return NewtonState(best, state.indicators, slacks, multipliers, step_length, decompositions, state.warm_started)
 
 
-def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float, least: float) -> Direction:
+def _predictor_corrector(program: DualFunction, state: NewtonState, mean: float, min_tau: float) -> Direction:
     """Return a predictor-corrector direction (Mehrotra's rule for the centring)."""
     products = state.point.weights * state.slacks
-    here = state.point.smoothed(mean)
-    solve = _solver(program, state, here, products)
-    uphill = _residual(state, here)
-    predictor, _ = solve(uphill)
+    current = state.point.smoothed(mean)
+    solve = _solver(program, state, current, products)
+    residual = _residual(state, current)
+    predictor, _ = solve(residual)
     predictor_slack = -products * (1 + predictor)
-    reach, slack_reach = _step_limit(predictor), _step_limit(predictor_slack / products)
-    predicted = (1 + reach * predictor) * (products + slack_reach * predictor_slack)
-    lag = float(np.abs(uphill + products).mean())
-    target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, LAG * lag, least)
+    step_length, slack_step_length = _step_limit(predictor), _step_limit(predictor_slack / products)
+    predicted = (1 + step_length * predictor) * (products + slack_step_length * predictor_slack)
+    dual_infeasibility = float(np.abs(residual + products).mean())
+    target = max(mean * min(1.0, float(predicted.mean()) / mean) ** 3, MIN_CENTRING * dual_infeasibility, min_tau)
     correction = predictor * predictor_slack
-    aimed = state.point.smoothed(target)
-    change, shift = solve(_residual(state, aimed) + target - correction)
+    smoothed = state.point.smoothed(target)
+    change, shift = solve(_residual(state, smoothed) + target - correction)
     slack_change = (target - products - products * change - correction) / products
-    return Direction(change, slack_change, shift, target, _potential(aimed, target))
+    return Direction(change, slack_change, shift, target, _potential(smoothed, target))
 
 
-def _path_following(program: DualFunction, state: NewtonState, mean: float, least: float, margin: float) -> Direction:
-    """Return a direction to a nearby τ, along the path: where the optimum is singular, G bends as fast as τ falls.
+def _path_following(
+    program: DualFunction, state: NewtonState, mean: float, min_tau: float, min_product: float
+) -> Direction:
+    """Return a direction along the path to a nearby τ, for optima that are nearly singular.
 
-    There small weights, slacks and n are proportional to τ, so the gradient's own dependence on τ must be followed
-    too; Newton's method at the aim alone would be off by the whole change.
+    There, small weights, slacks and n are proportional to τ. The dependence of the gradient on τ must be included:
+    without it, a Newton step to the target would have an error as large as the whole change.
     """
     products = state.point.weights * state.slacks
-    central = products.min() > margin * mean and state.reach > SHORTENED
-    target = max(SHORT * mean if central else mean, least)
-    here = state.point.smoothed(mean)
-    drift = here.weights * here.gradient_slope() * (target - mean)
-    change, shift = _solver(program, state, here, products)(_residual(state, here) + drift + target)
+    is_central = products.min() > min_product * mean and state.step_length > MIN_LAST_STEP
+    target = max(PATH_TAU_FACTOR * mean if is_central else mean, min_tau)
+    current = state.point.smoothed(mean)
+    drift = current.weights * current.gradient_slope() * (target - mean)
+    change, shift = _solver(program, state, current, products)(_residual(state, current) + drift + target)
     slack_change = (target - products - products * change) / products
     return Direction(change, slack_change, shift, target, _potential(state.point.smoothed(target), target))
 
 
 def _residual(state: NewtonState, point: Evaluation) -> Array:
-    """Return ``w (gradient - a)`` of G at the point's own τ."""
-    return point.weights * (point.gradient() - state.sums @ state.multipliers)
+    """Return ``w (gradient - a)`` for G at the τ of the point."""
+    return point.weights * (point.gradient() - state.indicators @ state.multipliers)
 
 
-def _potential(smooth: Evaluation, smoothing: float) -> float:
-    """Return the dual function with G, and ``τ Σ log w``, which a Newton step increases; constants are left out."""
-    barrier = smooth.barrier + float(np.log(smooth.weights).sum())
-    return float(smooth.linear @ smooth.weights) + 2 * float(smooth.mean.sum()) + smoothing * barrier
+def _potential(point: Evaluation, tau: float) -> float:
+    """Return the smoothed dual function plus ``τ Σ log w``, up to constants; Newton steps increase it."""
+    barrier = point.barrier + float(np.log(point.weights).sum())
+    return float(point.linear @ point.weights) + 2 * float(point.mean.sum()) + tau * barrier
 
 
 def sum_indicators(point: Evaluation) -> Array:
-    """Return the indicators of the weights that sum to 1: of neighbours, and of queries where their scale is free."""
-    first = np.arange(len(point.weights)) < point.neighbours
-    sides = [first] if first.all() or point.offsets is not None else [first, ~first]
-    return np.stack(sides, axis=1).astype(np.float64)
+    """Return the indicators of the weights that sum to 1: on neighbours and, if their scale is free, on queries."""
+    is_neighbour = np.arange(len(point.weights)) < point.neighbours
+    indicators = [is_neighbour] if is_neighbour.all() or point.offsets is not None else [is_neighbour, ~is_neighbour]
+    return np.stack(indicators, axis=1).astype(np.float64)
 
 
 def _step_limit(relative_change: Array) -> float:
-    """Return the longest step at most 1 that keeps ``1 + step · change`` positive."""
+    """Return the maximum step length, up to 1, that keeps ``1 + length · change`` positive."""
     worst = float(-relative_change.min())
-    return min(1.0, TO_THE_BOUNDARY / worst) if worst > 0 else 1.0
+    return min(1.0, STEP_TO_BOUNDARY / worst) if worst > 0 else 1.0
 
 
 def _solver(
     program: DualFunction, state: NewtonState, point: Evaluation, products: Array
 ) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a solver of Newton's equations, bordered by the two sums.
+    """Return a solver of the Newton equations, bordered by the sums.
 
-    The matrix is formed for the weights whose curvature matters compared with the barrier; the others are divided out.
-    Where conjugate gradients take fewer operations, they are used instead, with the matrix's diagonal as
-    preconditioner.
+    The matrix is formed for the weights whose curvature is not negligible compared with the barrier; for the others it
+    is diagonal. If conjugate gradients take fewer operations, they are used instead, with a diagonal preconditioner.
     """
     diagonal = point.curvature_diagonal()
     ratios = diagonal / products
     order = np.argsort(ratios)
-    coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE])
-    formed = _is_formed(program, len(coupled))
-    factor = _factor(point, coupled, products[coupled]) if formed else None
-    border, missing = state.sums * point.weights[:, None], 1 - state.sums.T @ point.weights
+    coupled = np.sort(order[np.cumsum(ratios[order]) > NEGLIGIBLE_CURVATURE])
+    is_formed = _is_formed(program, len(coupled))
+    factor = _factor(point, coupled, products[coupled]) if is_formed else None
+    border, sum_errors = state.indicators * point.weights[:, None], 1 - state.indicators.T @ point.weights
 
     def inverse(right_side: Array) -> Array:
         solution = (right_side.T / (products + diagonal)).T
@@ -348,36 +326,60 @@ def _solver(
             solution[coupled] = scipy.linalg.cho_solve(factor, right_side[coupled], check_finite=False)
         return np.asarray(solution)
 
-    bordered = inverse(border)
-    corner = border.T @ bordered
+    inverse_border = inverse(border)
+    schur = border.T @ inverse_border
 
     def project(residual: Array) -> Array:
-        free = inverse(residual)
-        return np.asarray(free - bordered @ np.linalg.solve(corner, border.T @ free))
+        unconstrained = inverse(residual)
+        return np.asarray(unconstrained - inverse_border @ np.linalg.solve(schur, border.T @ unconstrained))
 
     def apply(change: Array) -> Array:
         return np.asarray(point.curvature_product(change) + products * change)
 
     def solve(right_side: Array) -> tuple[Array, Array]:
-        free = inverse(right_side)
-        shift = np.linalg.solve(corner, border.T @ free - missing)
-        change = free - bordered @ shift
+        unconstrained = inverse(right_side)
+        shift = np.linalg.solve(schur, border.T @ unconstrained - sum_errors)
+        change = unconstrained - inverse_border @ shift
         if factor is not None:
             return change, np.asarray(shift)
-        enough = state.accuracy**2 * float(right_side @ project(right_side))
-        more, residual = conjugate_gradients(
-            apply, project, right_side - apply(change), enough, MOST_CONJUGATE_GRADIENTS
-        )
-        return change + more, np.asarray(np.linalg.solve(corner, border.T @ inverse(residual)))
+        tolerance = state.cg_error**2 * float(right_side @ project(right_side))
+        correction, residual = conjugate_gradients(apply, project, right_side - apply(change), tolerance, MAX_CG_STEPS)
+        return change + correction, np.asarray(np.linalg.solve(schur, border.T @ inverse(residual)))
 
     return solve
 
 
-def _factor(point: Evaluation, chosen: npt.NDArray[np.intp], products: Array) -> tuple[Array, bool]:
-    """Factor Newton's matrix of some weights; where rounding leaves it indefinite, once more with more digits."""
+def conjugate_gradients(
+    apply: Callable[[Array], Array],
+    invert: Callable[[Array], Array],
+    right_side: Array,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[Array, Array]:
+    """Return an approximate solution, starting from 0, and its residual r.
+
+    The method ends when ``r · invert(r)`` is at most the tolerance. The preconditioner `invert` may be a projection.
+    """
+    unknowns, residual = 0 * right_side, right_side
+    direction = preconditioned = invert(residual)
+    squared_norm = float(residual @ preconditioned)
+    for _ in range(max_steps):
+        if not squared_norm > tolerance:
+            break
+        applied = apply(direction)
+        length = squared_norm / float(direction @ applied)
+        unknowns, residual = unknowns + length * direction, residual - length * applied
+        preconditioned, last_squared_norm = invert(residual), squared_norm
+        squared_norm = float(residual @ preconditioned)
+        direction = preconditioned + squared_norm / last_squared_norm * direction
+    return unknowns, residual
+
+
+def _factor(point: Evaluation, indices: npt.NDArray[np.intp], products: Array) -> tuple[Array, bool]:
+    """Factor the Newton matrix of some weights; if rounding makes it indefinite, again in double precision."""
 
     def factored(exactly: bool) -> tuple[Array, bool]:
-        matrix = point.curvature(chosen, exactly)
+        matrix = point.curvature(indices, exactly)
         matrix[np.diag_indices_from(matrix)] += products
         return scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 

@@ -1,8 +1,8 @@
-"""Weights that orbits tie together: the dual function of several blocks, or of a program whose weights are equal.
+"""Dual functions with grouped weights: of several blocks, or of a program with equal weights on orbits.
 
-Each *part* is a `DenseDual` of its own; its weight i is ``share_i`` times the weight of a group. The dual
-function is the sum of the parts' functions, and so are value, gradient, Hessian and barrier, summed by group. With a
-part for each block of a union of tables the shares are 1; with one part and an orbit of k equal weights they are 1/k.
+Each *part* is a separate `DenseDual`, whose weight i is ``share_i`` times the weight of a group. The dual function is
+the sum over the parts; value, gradient, Hessian and barrier are sums by group. The shares are 1 for the blocks of a
+union of tables, and 1/k for a single part with an orbit of k equal weights.
 """
 
 from __future__ import annotations
@@ -18,116 +18,130 @@ from dualmech.fast.engine.dual_function import DenseDual
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.validate import Array
 
-# The dual function of many blocks of rank one: every decomposition is a square root.
+# The dual function of many blocks of rank one, with a square root in place of each decomposition.
 #
-# Block t sees the neighbour i with the squared entry ``d_it²`` and the query j with ``v_jt²``. With
-# ``p_t = Σ_i λ_i d_it²`` its singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. The formulas are in
-# `dualmech.fast.engine.dual_function`; here each is taken for all blocks at once.
+# Block t has the squared entry ``d_it²`` for neighbour i and ``v_jt²`` for query j. With ``p_t = Σ_i λ_i d_it²`` its
+# singular value is ``s_t = √(p_t Σ_j μ_j v_jt²)``. The formulas of `dualmech.fast.engine.dual_function` are evaluated
+# for all blocks at once.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DiagonalProgram:
-    # (m, t) ``v²`` over targets; where the queries' weights are given, (1, t), with these in them
-    squares: sp.csr_array
-    reach: sp.csr_array  # (s, t) ``d²``
-    fixed: bool = False  # whether the weights of the queries are given
+class RankOneProgram:
+    # (m, t) ``v²`` over targets; if the query weights are fixed, their weighted sum (1, t)
+    squared_queries: sp.csr_array
+    squared_sensitivities: sp.csr_array  # (s, t) ``d²``
+    fixed: bool = False  # whether the weights of the queries are fixed
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        return self.reach.shape[0], 0 if self.fixed else self.squares.shape[0], self.squares.shape[1]
+        return (
+            self.squared_sensitivities.shape[0],
+            0 if self.fixed else self.squared_queries.shape[0],
+            self.squared_queries.shape[1],
+        )
 
     @property
     def operations(self) -> tuple[float, float, float]:
         """Approximate operations of an evaluation, of the curvature of all weights, and of a product with it."""
-        entries = self.squares.nnz + self.reach.nnz
-        return 20.0 * entries, 40.0 * entries * max(1, entries // self.squares.shape[1]), 20.0 * entries
+        entries = self.squared_queries.nnz + self.squared_sensitivities.nnz
+        return 20.0 * entries, 40.0 * entries * max(1, entries // self.squared_queries.shape[1]), 20.0 * entries
 
-    def at(self, weights: Array) -> DiagonalSpectrum:
-        neighbours = self.reach.shape[0]
+    def at(self, weights: Array) -> RankOneSpectrum:
+        neighbours = self.squared_sensitivities.shape[0]
         queries = np.ones(1) if self.fixed else weights[neighbours:]
-        moved = np.asarray(self.reach.T @ weights[:neighbours])
-        values = np.sqrt(moved * np.asarray(self.squares.T @ queries))
-        return DiagonalSpectrum(self, weights, moved, values, values)
+        projected = np.asarray(self.squared_sensitivities.T @ weights[:neighbours])
+        values = np.sqrt(projected * np.asarray(self.squared_queries.T @ queries))
+        return RankOneSpectrum(self, weights, projected, values, values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DiagonalSpectrum:
-    """Everything that is known at given weights, ``moved`` being p; see `dualmech.fast.engine.spectrum.Spectrum`."""
+class RankOneSpectrum:
+    """The dual function at some weights, with p in `projected`; see `dualmech.fast.engine.spectrum.Spectrum`."""
 
-    program: DiagonalProgram
+    program: RankOneProgram
     weights: Array
-    moved: Array
+    projected: Array
     values: Array
     mean: Array
     smoothing: float = 0.0
 
     @property
     def neighbours(self) -> int:
-        return int(self.program.reach.shape[0])
+        return int(self.program.squared_sensitivities.shape[0])
 
     @property
-    def gains(self) -> Array:
+    def constraint_values(self) -> Array:
         """``d_i' Σ⁻¹ d_i``, then ``v_j Σ v_j'``."""
-        return self._sum_by_group(self.mean / self.moved, self.moved / self.mean)
+        return self._sum_by_group(self.mean / self.projected, self.projected / self.mean)
 
     def gradient(self) -> Array:
-        return self._sum_by_group((self.mean + self.smoothing) / self.moved, self.moved / self.mean)
+        return self._sum_by_group((self.mean + self.smoothing) / self.projected, self.projected / self.mean)
 
     def gradient_slope(self) -> Array:
         slope = -self.mean / (2 * self.mean + self.smoothing)
-        return self._sum_by_group((1 + slope) / self.moved, -slope * self.moved / self.mean**2)
+        return self._sum_by_group((1 + slope) / self.projected, -slope * self.projected / self.mean**2)
 
     @property
     def barrier(self) -> float:
-        """``log det M``, but for constants and the weights' own part."""
-        return float(np.log(self.mean * self.moved).sum())
+        """``log det M`` up to constants, without the logarithms of the weights."""
+        return float(np.log(self.mean * self.projected).sum())
 
-    def smoothed(self, smoothing: float) -> DiagonalSpectrum:
+    def smoothed(self, smoothing: float) -> RankOneSpectrum:
         mean = 2 * self.values**2 / (smoothing + np.sqrt(smoothing**2 + 4 * self.values**2))
         return replace(self, mean=mean, smoothing=smoothing)
 
     def covariance(self) -> Array:
-        return np.asarray(self.moved / self.mean)
+        return np.asarray(self.projected / self.mean)
 
     def curvature_diagonal(self) -> Array:
-        neighbour_rows, seen, kernel = self._relative()
-        first = (neighbour_rows * neighbour_rows) @ (kernel + self.smoothing)
-        return first if seen is None else np.concatenate([first, (seen * seen) @ kernel])
+        neighbour_rows, query_rows, kernel = self._relative()
+        neighbour_part = (neighbour_rows * neighbour_rows) @ (kernel + self.smoothing)
+        return (
+            neighbour_part
+            if query_rows is None
+            else np.concatenate([neighbour_part, (query_rows * query_rows) @ kernel])
+        )
 
     def curvature_product(self, change: Array) -> Array:
-        neighbour_rows, seen, kernel = self._relative()
-        spent = neighbour_rows.T @ change[: self.neighbours]
-        if seen is None:
-            return np.asarray(neighbour_rows @ ((kernel + self.smoothing) * spent))
-        moved = kernel * (seen.T @ change[self.neighbours :] - spent)
-        return np.concatenate([neighbour_rows @ (self.smoothing * spent - moved), seen @ moved])
+        neighbour_rows, query_rows, kernel = self._relative()
+        neighbour_part = neighbour_rows.T @ change[: self.neighbours]
+        if query_rows is None:
+            return np.asarray(neighbour_rows @ ((kernel + self.smoothing) * neighbour_part))
+        products = kernel * (query_rows.T @ change[self.neighbours :] - neighbour_part)
+        return np.concatenate([neighbour_rows @ (self.smoothing * neighbour_part - products), query_rows @ products])
 
-    def hessian(self) -> Array:
+    def curvature(self) -> Array:
         """Return ``-∇²G`` in relative weights."""
-        neighbour_rows, seen, kernel = self._relative()
-        first = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
-        if seen is None:
-            return np.asarray(first)
-        mixed, last = (
-            (-(seen.multiply(kernel[None, :]) @ neighbour_rows.T)).toarray(),
-            seen.multiply(kernel[None, :]) @ seen.T,
+        neighbour_rows, query_rows, kernel = self._relative()
+        neighbour_block = (neighbour_rows.multiply((kernel + self.smoothing)[None, :]) @ neighbour_rows.T).toarray()
+        if query_rows is None:
+            return np.asarray(neighbour_block)
+        cross_block, query_block = (
+            (-(query_rows.multiply(kernel[None, :]) @ neighbour_rows.T)).toarray(),
+            query_rows.multiply(kernel[None, :]) @ query_rows.T,
         )
-        return np.block([[first, mixed.T], [mixed, last.toarray()]])
+        return np.block([[neighbour_block, cross_block.T], [cross_block, query_block.toarray()]])
 
     def _relative(self) -> tuple[sp.csr_array, sp.csr_array | None, Array]:
-        """Return ``t_i²`` and ``u_j²``, how a relative change of a weight moves each block, and how that bends G."""
+        """Return ``t_i²`` and ``u_j²``, derivatives of blocks in relative weights, and the curvature of G in blocks."""
         program, mean = self.program, self.mean
-        neighbour_rows = sp.csr_array(_scale(program.reach, self.weights[: self.neighbours], 1 / self.moved))
+        neighbour_rows = sp.csr_array(
+            _scale(program.squared_sensitivities, self.weights[: self.neighbours], 1 / self.projected)
+        )
         kernel = mean**2 / (2 * mean + self.smoothing)
         if program.fixed:
             return neighbour_rows, None, kernel
-        return neighbour_rows, _scale(program.squares, self.weights[self.neighbours :], self.moved / mean**2), kernel
+        return (
+            neighbour_rows,
+            _scale(program.squared_queries, self.weights[self.neighbours :], self.projected / mean**2),
+            kernel,
+        )
 
-    def _sum_by_group(self, of_neighbours: Array, of_queries: Array) -> Array:
-        first = np.asarray(self.program.reach @ of_neighbours)
+    def _sum_by_group(self, neighbour_values: Array, query_values: Array) -> Array:
+        neighbour_sums = np.asarray(self.program.squared_sensitivities @ neighbour_values)
         if self.program.fixed:
-            return first
-        return np.concatenate([first, np.asarray(self.program.squares @ of_queries)])
+            return neighbour_sums
+        return np.concatenate([neighbour_sums, np.asarray(self.program.squared_queries @ query_values)])
 
 
 def _scale(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
@@ -136,15 +150,15 @@ def _scale(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
 
 Index = npt.NDArray[np.intp]
 
-MOST_MEMBERS = 10_000
-"""Number of weights of a part above which its Hessian is not formed before it is gathered (0.8 GiB)."""
+MAX_MEMBERS = 10_000
+"""Maximum number of weights of a part whose full Hessian is formed before it is summed by group (0.8 GiB)."""
 
-SLAB_ENTRIES = 2**24  # entries of the groups' matrices that are held at a time where it is not
+SLAB_ENTRIES = 2**24  # otherwise, entries of the group matrices that are formed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A program, the group of each of its weights, and each weight's share of the group's weight."""
+    """A program, the group of each of its weights, and the share of each weight in the group's weight."""
 
     program: DenseDual
     groups: Index
@@ -152,32 +166,32 @@ class Part:
 
     @cached_property
     def distinct(self) -> bool:
-        """Whether every weight has a group of its own."""
+        """Whether all weights belong to different groups."""
         return len(np.unique(self.groups)) == len(self.groups)
 
     @cached_property
     def operations(self) -> tuple[float, float]:
-        """Approximate operations of the Hessian by group: of all weights at once, and of a matrix per group."""
+        """Approximate operations of the Hessian by group: from all weights, and from one matrix per group."""
         rank, members, groups = self.program.sizes[2], len(self.groups), len(np.unique(self.groups))
         return 3.0 * members**2 * rank, 2.0 * members * rank**2 + 2.0 * groups**2 * rank**2
 
     @property
     def by_members(self) -> bool:
-        """Whether the first of the two takes fewer operations."""
+        """Whether to form the Hessian from all weights."""
         first, second = self.operations
-        return self.distinct or (first <= second and len(self.groups) <= MOST_MEMBERS)
+        return self.distinct or (first <= second and len(self.groups) <= MAX_MEMBERS)
 
 
 @dataclass(frozen=True, eq=False)
 class OrbitProgram:
-    """Parts whose weights are tied in groups: groups of neighbours first, then groups of queries.
+    """Parts with grouped weights: groups of neighbours first, then groups of queries.
 
-    `diagonal`, if any, holds the blocks of rank one, and its weights are the groups' weights. Where `fixed`, the
-    weights of the queries are given, and all groups are of neighbours.
+    `diagonal`, if not None, contains the blocks of rank one, whose weights are the group weights. If `fixed`, the
+    weights of the queries are fixed, and all groups consist of neighbours.
     """
 
     parts: tuple[Part, ...]
-    diagonal: DiagonalProgram | None
+    diagonal: RankOneProgram | None
     neighbours: int
     queries: int
     fixed: bool = False
@@ -194,8 +208,8 @@ class OrbitProgram:
         first, product = sum(count[0] for count in counts), sum(count[2] for count in counts)
         second = sum(part.operations[0 if part.by_members else 1] for part in self.parts)
         if self.diagonal is not None:
-            more = self.diagonal.operations
-            return first + more[0], second + more[1], product + more[2]
+            diagonal = self.diagonal.operations
+            return first + diagonal[0], second + diagonal[1], product + diagonal[2]
         return first, second, product
 
     def at(self, weights: Array) -> OrbitSpectrum:
@@ -203,7 +217,7 @@ class OrbitProgram:
         return OrbitSpectrum(self, weights, spectra, None if self.diagonal is None else self.diagonal.at(weights))
 
     def gather(self, values: list[Array], diagonal: Array | None) -> Array:
-        """Return sums by group of a value for each part's weights."""
+        """Sum values for the weights of all parts by group."""
         total = np.zeros(self.neighbours + self.queries) if diagonal is None else diagonal.copy()
         for part, value in zip(self.parts, values, strict=True):
             total += np.bincount(part.groups, value, len(total))
@@ -212,12 +226,12 @@ class OrbitProgram:
 
 @dataclass(frozen=True, eq=False)
 class OrbitSpectrum:
-    """Everything that one decomposition of each part tells; see `dualmech.fast.engine.spectrum.Spectrum`."""
+    """The dual function at some weights, by one decomposition per part; see `fast.engine.spectrum.Spectrum`."""
 
     program: OrbitProgram
     weights: Array
     spectra: tuple[Spectrum, ...]
-    diagonal: DiagonalSpectrum | None
+    diagonal: RankOneSpectrum | None
     smoothing: float = 0.0
 
     @property
@@ -230,7 +244,7 @@ class OrbitSpectrum:
 
     @property
     def decompositions(self) -> int:
-        """Number of decompositions, blocks of a step counted once."""
+        """Number of decompositions; one decomposition of every part counts as one."""
         return max((spectrum.decompositions for spectrum in self.spectra), default=1)
 
     @property
@@ -242,10 +256,13 @@ class OrbitSpectrum:
         return self._concatenate("mean")
 
     @cached_property
-    def gains(self) -> Array:
-        """Mean cost of each orbit of neighbours, then mean variance of each of queries."""
-        gains = [part.shares * spectrum.gains for part, spectrum in zip(self.program.parts, self.spectra, strict=True)]
-        return self.program.gather(gains, None if self.diagonal is None else self.diagonal.gains)
+    def constraint_values(self) -> Array:
+        """Mean cost of each group of neighbours, then mean variance of each group of queries."""
+        values = [
+            part.shares * spectrum.constraint_values
+            for part, spectrum in zip(self.program.parts, self.spectra, strict=True)
+        ]
+        return self.program.gather(values, None if self.diagonal is None else self.diagonal.constraint_values)
 
     @property
     def linear(self) -> Array:
@@ -258,20 +275,20 @@ class OrbitSpectrum:
     @cached_property
     def lower_bound(self) -> float:
         """``F² / (Σλ Σμ)``, or ``F² / Σλ``, a bound on the optimum (the judge recomputes it)."""
-        first, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
-        return float(self.dual_value**2 / (first * last.sum() if last.size else first))
+        first_sum, last = self.weights[: self.neighbours].sum(), self.weights[self.neighbours :]
+        return float(self.dual_value**2 / (first_sum * last.sum() if last.size else first_sum))
 
     @cached_property
     def objective(self) -> float:
-        """Largest cost times largest variance, or times the total: no scale matters (the judge recomputes)."""
-        gains = self.gains
-        variances = gains[self.neighbours :]
-        last = variances.max() if variances.size else (self._concatenate("values") ** 2 / self.mean).sum()
-        return float(gains[: self.neighbours].max() * last)
+        """Maximum cost times maximum variance, or times total variance: invariant under scaling."""
+        values = self.constraint_values
+        variances = values[self.neighbours :]
+        query_factor = variances.max() if variances.size else (self._concatenate("values") ** 2 / self.mean).sum()
+        return float(values[: self.neighbours].max() * query_factor)
 
     @property
     def barrier(self) -> float:
-        """``log det M``, but for constants and the weights' own part."""
+        """``log det M`` up to constants, without the logarithms of the weights."""
         total = sum(spectrum.barrier for spectrum in self.spectra)
         return float(total) + (0.0 if self.diagonal is None else self.diagonal.barrier)
 
@@ -294,16 +311,16 @@ class OrbitSpectrum:
         )
 
     def covariance(self) -> tuple[Array, tuple[Array, ...]]:
-        """Return the levels of the diagonal blocks and the covariance of each part, unscaled."""
+        """Return the unscaled variances of the rank-one blocks and the unscaled covariance of each part."""
         levels = np.zeros(0) if self.diagonal is None else self.diagonal.covariance()
         return levels, tuple(spectrum.covariance() for spectrum in self.spectra)
 
     def tightened(self, share: float) -> tuple[Array, tuple[Array, ...]]:
-        """Return the same without noise that nothing limits: see `Spectrum.tightened`."""
+        """Return the same with less noise in unconstrained directions; see `Spectrum.tightened`."""
         return self.covariance()[0], tuple(spectrum.tightened(share) for spectrum in self.spectra)
 
     def curvature_diagonal(self) -> Array:
-        """Return the diagonal of `curvature`, or an upper bound on it where a part has several weights of a group."""
+        """Return the diagonal of `curvature`, or an upper bound if a part has several weights of the same group."""
         total = np.zeros(len(self.weights)) if self.diagonal is None else self.diagonal.curvature_diagonal()
         for part, spectrum in zip(self.program.parts, self.spectra, strict=True):
             roots = np.sqrt(spectrum.curvature_diagonal())
@@ -311,30 +328,30 @@ class OrbitSpectrum:
         return np.asarray(total)
 
     def curvature_product(self, change: Array) -> Array:
-        """Return ``-∇²G`` times a relative change of the groups' weights."""
+        """Return ``-∇²G`` times a relative change of the group weights."""
         pairs = zip(self.program.parts, self.spectra, strict=True)
         diagonal = None if self.diagonal is None else self.diagonal.curvature_product(change)
         return self.program.gather(
             [spectrum.curvature_product(change[part.groups]) for part, spectrum in pairs], diagonal
         )
 
-    def curvature(self, chosen: Index, exactly: bool = False) -> Array:
-        """Return ``-∇²G`` in relative weights, for the chosen (ascending) groups."""
-        size = len(chosen)
-        place = np.full(len(self.weights), -1)
-        place[chosen] = np.arange(size)
+    def curvature(self, indices: Index, exactly: bool = False) -> Array:
+        """Return ``-∇²G`` in relative weights, for some groups in increasing order."""
+        size = len(indices)
+        index = np.full(len(self.weights), -1)
+        index[indices] = np.arange(size)
         total = np.zeros((size, size))
         if self.diagonal is not None:
-            total += self.diagonal.hessian()[np.ix_(chosen, chosen)]
+            total += self.diagonal.curvature()[np.ix_(indices, indices)]
         for part, spectrum in zip(self.program.parts, self.spectra, strict=True):
-            members = np.flatnonzero(place[part.groups] >= 0)
-            groups = place[part.groups[members]]
+            members = np.flatnonzero(index[part.groups] >= 0)
+            groups = index[part.groups[members]]
             if part.distinct:
                 total[np.ix_(groups, groups)] += _hessian(spectrum, members, exactly)
             elif part.by_members:
                 total += _sum_by_group(_hessian(spectrum, members, exactly), groups, size)
             else:
-                total += _by_matrices(spectrum, members, groups, size)
+                total += _hessian_by_matrices(spectrum, members, groups, size)
         return total
 
     def _concatenate(self, name: str) -> Array:
@@ -343,7 +360,6 @@ class OrbitSpectrum:
 
 
 def _hessian(spectrum: Spectrum, members: Index, exactly: bool) -> Array:
-    """Return the Hessian of some weights of a part, from its lower triangle."""
     lower = np.tril(spectrum.curvature(members, exactly))
     return np.asarray(lower + np.tril(lower, -1).T)
 
@@ -354,26 +370,28 @@ def _sum_by_group(hessian: Array, groups: Index, size: int) -> Array:
     return np.asarray((members @ (members @ hessian).T).T)
 
 
-def _by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -> Array:
-    """Return the Hessian of many weights in few groups, from the matrix ``Σ u u'`` of each group, slab by slab."""
+def _hessian_by_matrices(spectrum: Spectrum, members: Index, groups: Index, size: int) -> Array:
+    """Return the Hessian of many weights in few groups, from the matrix ``Σ u u'`` of each group, in slabs."""
     mean, smoothing, rank = spectrum.mean, spectrum.smoothing, len(spectrum.mean)
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    of_neighbours = members[order[starts]] < spectrum.neighbours
-    # Members are ascending, neighbours first: the rows of a group are all of one kind.
+    is_neighbour = members[order[starts]] < spectrum.neighbours
+    # Members are in increasing order, so neighbours come first: a group has neighbours only or queries only.
     runs = [spectrum.rows(members[run]) for run in np.split(order, starts[1:])]
     matrix = np.zeros((len(runs), len(runs)))
-    step = max(1, SLAB_ENTRIES // (len(runs) * rank))
-    for low in range(0, rank, step):
-        high = min(low + step, rank)
-        slab = np.stack([run[:, low:high].T @ run for run in runs])
-        slab[of_neighbours] *= -1
-        kernel = mean[low:high, None] * mean / (mean[low:high, None] + mean + smoothing)
-        flat = slab.reshape(len(runs), -1)
-        matrix += (flat * kernel.ravel()) @ flat.T
+    slab_rows = max(1, SLAB_ENTRIES // (len(runs) * rank))
+    for start in range(0, rank, slab_rows):
+        stop = min(start + slab_rows, rank)
+        slab = np.stack([run[:, start:stop].T @ run for run in runs])
+        slab[is_neighbour] *= -1
+        kernel = mean[start:stop, None] * mean / (mean[start:stop, None] + mean + smoothing)
+        flat_slab = slab.reshape(len(runs), -1)
+        matrix += (flat_slab * kernel.ravel()) @ flat_slab.T
         if smoothing:
-            matrix[np.ix_(of_neighbours, of_neighbours)] += smoothing * flat[of_neighbours] @ flat[of_neighbours].T
+            matrix[np.ix_(is_neighbour, is_neighbour)] += (
+                smoothing * flat_slab[is_neighbour] @ flat_slab[is_neighbour].T
+            )
     total = np.zeros((size, size))
-    present = groups[order[starts]]
-    total[np.ix_(present, present)] = matrix
+    group_indices = groups[order[starts]]
+    total[np.ix_(group_indices, group_indices)] = matrix
     return total

@@ -1,4 +1,4 @@
-"""The limit of double precision: the better of two answers, and answers no worse than those at looser tolerances."""
+"""The limit of double precision: the better of two answers, and answers at looser tolerances."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ from dualmech.fast.engine import loop
 from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
 
-LOOSENING = 100.0  # factor on the tolerance of a further run
-LOOSEST_TOL = 1e-4  # tolerance above which no further run begins
+LOOSENING = 100.0  # factor on the tolerance of another run
+LOOSEST_TOL = 1e-4  # maximum tolerance of another run
 
 AT_THE_LIMIT = (Status.STALLED, Status.ROUNDING, Status.NON_FINITE)
-"""How a run ends that another one may improve: the limit of double precision stopped it, not the user's limits."""
+"""Status of a run that was stopped by the limit of double precision, not by the user's limits."""
 
-
-TIGHT = ("dense", "blocks", "stream", "product")
-"""Geometries whose gap vanishes at the optimum, but for rounding; others have an interval that no tolerance narrows."""
+EXACT_GEOMETRIES = ("dense", "blocks", "stream", "product")
+"""Geometries whose gap is 0 at the optimum up to rounding; the others have a positive minimum gap."""
 
 
 def no_worse_than_looser(answer: Solution, run: Callable[[loop.Limits], Solution], limits: loop.Limits) -> Solution:
-    """Return the answer of a run, unless it is not certified and an answer at a looser tolerance is better.
+    """Return an answer, or a better one at a looser tolerance if it is not certified.
 
-    A tolerance beyond double precision takes a solver to weights whose covariance has lost digits. A run at a looser
-    tolerance, begun anew, ends before. Of the answers that are not certified, the tightest is returned whose objective
-    is at most the least proven upper bound of the answers at looser tolerances.
+    With a tolerance beyond double precision, a solver can end at weights whose covariance is inaccurate. A new run at a
+    looser tolerance ends before that. Among the answers, the result is the one with the tightest tolerance whose
+    objective is at most the smallest certified upper bound at looser tolerances.
     """
     problem = answer.problem
-    if problem.geometry.name not in TIGHT:
+    if problem.geometry.name not in EXACT_GEOMETRIES:
         return answer
     answers = [answer]
-    rest = remaining_limits(limits, answer)
-    while answers[-1].status in AT_THE_LIMIT and rest is not None and LOOSENING * rest.tol <= LOOSEST_TOL:
-        rest = replace(rest, tol=LOOSENING * rest.tol)
-        answers.append(run(rest))
-        rest = remaining_limits(rest, answers[-1])
+    remaining = remaining_limits(limits, answer)
+    while answers[-1].status in AT_THE_LIMIT and remaining is not None and LOOSENING * remaining.tol <= LOOSEST_TOL:
+        remaining = replace(remaining, tol=LOOSENING * remaining.tol)
+        answers.append(run(remaining))
+        remaining = remaining_limits(remaining, answers[-1])
     *tighter, best = answers
-    least = best.certificate.interval[1]
+    min_upper_bound = best.certificate.interval[1]
     for answer in reversed(tighter):
-        judged = answer.certificate
+        certificate = answer.certificate
         # An infeasible answer has no upper bound.
-        keeps = judged.feasible and judged.objective + judged.violation * (judged.objective + judged.offset) <= least
-        least = min(least, judged.interval[1])
-        best = combined_solution(answer, best, answer if keeps else best, answer.status)
+        is_no_worse = (
+            certificate.feasible
+            and certificate.objective + certificate.violation * (certificate.objective + certificate.offset)
+            <= min_upper_bound
+        )
+        min_upper_bound = min(min_upper_bound, certificate.interval[1])
+        best = combined_solution(answer, best, answer if is_no_worse else best, answer.status)
     return best
 
 
 def better_solution(first: Solution, second: Solution) -> Solution:
-    """Return the better covariance with the better weights, whichever run found them, judged together."""
+    """Combine the better covariance and the better dual weights of two runs, and judge them together."""
     feasible = [answer for answer in (second, first) if answer.certificate.feasible] or [first]
     best = min(feasible, key=lambda answer: answer.objective * (1 + answer.certificate.resolution))
     otherwise = Status.STALLED if second.status is Status.CERTIFIED else second.status
@@ -56,7 +59,7 @@ def better_solution(first: Solution, second: Solution) -> Solution:
 
 
 def combined_solution(first: Solution, second: Solution, best_primal: Solution, otherwise: Status) -> Solution:
-    """Return the best primal point of two runs with the better weights of both, judged together."""
+    """Combine the best primal point of two runs with the better dual weights, and judge them together."""
     return judged_solution(
         first.problem,
         best_primal.primal,
@@ -72,12 +75,12 @@ def combined_solution(first: Solution, second: Solution, best_primal: Solution, 
 
 
 def remaining_limits(limits: loop.Limits, first: Solution) -> loop.Limits | None:
-    """Return the limits of a second run, its progress numbered on from the first; None where nothing is left."""
-    steps, tell = limits.max_iterations - first.iterations, limits.callback
+    """Return the limits of a second run, with continued step numbers, or None if no steps or time remain."""
+    steps, callback = limits.max_iterations - first.iterations, limits.callback
     if steps <= 0 or limits.deadline.passed:
         return None
-    following = None if tell is None else (lambda news: tell(_continued_progress(news, first)))
-    return replace(limits, max_iterations=steps, callback=following)
+    continued_callback = None if callback is None else (lambda news: callback(_continued_progress(news, first)))
+    return replace(limits, max_iterations=steps, callback=continued_callback)
 
 
 def _continued_progress(news: Progress, first: Solution) -> Progress:

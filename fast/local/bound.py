@@ -1,18 +1,19 @@
-"""A bound for many user types: the best Z, costs and multipliers for which no pattern breaks the dual constraints.
+"""A bound for many user types: the best Z, costs and multipliers that satisfy the dual constraints of all patterns.
 
-With costs y and multipliers x of constraints that every proper subset satisfies (`Relaxation`), let b = n π,
+With costs y and multipliers x of inequalities that every proper subset satisfies (`Relaxation`), let b = n π,
 ``v_S = T [1; s]`` and
 
     N = T'(y b' + b y')/2 T - A(x).
 
-Where N is positive definite, ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S, if ``T'ZZ'T ⪯ N``, or ``ZZ' ⪯ K`` with
-``K = (T N⁻¹ T')⁻¹``. The best such Z brings ``tr R Z`` to ``‖R K^(1/2)‖_*``. It remains to maximise
+If N is positive definite and ``T'ZZ'T ⪯ N``, then ``‖Z'v_S‖² ≤ (y'v_S)(b'v_S)`` for every S. The condition is
+equivalent to ``ZZ' ⪯ K`` with ``K = (T N⁻¹ T')⁻¹``. The maximum of ``tr R Z`` over such Z is ``‖R K^(1/2)‖_*``. It
+remains to maximise
 
-    ‖R K^(1/2)‖_*² / 1'y        over y, and x ≥ 0 except for the squares.
+    ‖R K^(1/2)‖_*² / 1'y        over y and x, where x ≥ 0 except for the squares.
 
-Its logarithm is smooth. Its derivative in N is ``X = Q R'(R K R')^(-1/2) R Q'``, ``Q = N⁻¹T'K``, over the norm: sums of
-entries of X are the derivatives in all multipliers, so a multiplier for each pair of user types costs no more than a
-few. Each point on the way proves its bound.
+The logarithm is smooth. Its derivative in N is ``X = Q R'(R K R')^(-1/2) R Q'``, divided by the norm, with
+``Q = N⁻¹T'K``. The derivatives in all multipliers are sums of entries of X, so a multiplier for each pair of user types
+costs little more than a few multipliers. Every iterate proves a bound.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import scipy.linalg
 
 from dualmech.fast.local import barrier, points
-from dualmech.fast.local.barrier import SEED, SPREADS, multiplier_derivatives
+from dualmech.fast.local.barrier import OTHER_MULTIPLIERS, SQUARE_MULTIPLIERS, multiplier_derivatives
 from dualmech.fast.local.points import Frame, PatternPoint
 from dualmech.geometry import local
 from dualmech.geometry.local import Relaxation
@@ -32,18 +33,18 @@ from dualmech.problems.local.strategy import LocalDual, LocalStrategy
 from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
-NAMES = tuple(field.name for field in fields(Relaxation))
+FIELDS = tuple(field.name for field in fields(Relaxation))
 
-CLOSER = np.geomspace(1 / 3, 3, 25)  # times the best of the spreads, tried next
-CLOSE, INSIDE = 0.9, 1e-3
-"""Share of the closed-form bound to begin with, and how far inside the definite matrices."""
+REFINED_FACTORS = np.geomspace(1 / 3, 3, 25)  # times the best of `SQUARE_MULTIPLIERS`
+MIN_START_RATIO, INTERIOR_FACTOR = 0.9, 1e-3
+"""Minimum initial bound relative to the closed-form bound; relative distance of the closed form from the boundary."""
 
-PAIRS = 10.0  # unit of the multipliers of pairs of user types, relative to the multipliers of the squares
-ROUND, ROUNDS = 250, 20  # steps of the quasi-Newton method before it begins anew, and how often it does
-SMALL, PATIENCE = (1e-4, 3)  # gain of the bound below which a round counts as idle, and idle rounds until the end
-MEMORY = 20  # steps that it remembers
-MIXED = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of known multipliers that are tried
-UNDEFINED = 1e10  # the value returned where N is not positive definite
+PAIR_UNIT = 10.0  # unit of the multipliers of pairs, relative to the multipliers of squares
+STEPS_PER_ROUND, MAX_ROUNDS = 250, 20  # the quasi-Newton method restarts after each round
+MIN_GAIN, MAX_STALLED_ROUNDS = 1e-4, 3  # a round with a smaller relative gain has stalled
+LBFGS_MEMORY = 20  # number of stored steps
+MIXTURE_FRACTIONS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # fractions of definite multipliers to try
+INFEASIBLE_VALUE = 1e10  # value to minimise if N is not positive definite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +54,7 @@ class BoundProgram:
     root: Array
     share: Array
     lift: Array
-    trace_bound: float  # the closed-form bound, where the prior is uniform
+    trace_bound: float  # the closed-form bound, for a uniform prior
 
     @classmethod
     def of(cls, root: Array, share: Array, epsilon: float) -> BoundProgram:
@@ -64,43 +65,45 @@ class BoundProgram:
 
     def split(self, values: Array) -> tuple[Array, Relaxation]:
         size = len(self.share)
-        blank = Relaxation.of(size)
-        shapes = [np.shape(getattr(blank, name)) for name in NAMES]
+        template = Relaxation.of(size)
+        shapes = [np.shape(getattr(template, name)) for name in FIELDS]
         parts = np.split(values[size:], np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-        named = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
-        return values[:size], Relaxation(*named)
+        shaped = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+        return values[:size], Relaxation(*shaped)
 
     def evaluate(self, values: Array) -> tuple[float, Array, Array]:
-        """Return the logarithm of the bound, its derivatives, and Z; raise LinAlgError where N is not definite."""
+        """Return the logarithm of the bound, its derivatives, and Z; raise LinAlgError if N is not definite."""
         costs, relaxation = self.split(values)
-        mixed = np.outer(costs, self.share)
-        factor = np.linalg.cholesky(self.lift.T @ (mixed + mixed.T) @ self.lift / 2 - relaxation.matrix())
-        half = scipy.linalg.solve_triangular(factor, self.lift.T, lower=True, check_finite=False)
-        inner = np.linalg.inv(half.T @ half)
-        root = np.linalg.cholesky((inner + inner.T) / 2)
+        costs_by_share = np.outer(costs, self.share)
+        factor = np.linalg.cholesky(
+            self.lift.T @ (costs_by_share + costs_by_share.T) @ self.lift / 2 - relaxation.matrix()
+        )
+        half_solution = scipy.linalg.solve_triangular(factor, self.lift.T, lower=True, check_finite=False)
+        inverse = np.linalg.inv(half_solution.T @ half_solution)
+        root = np.linalg.cholesky((inverse + inverse.T) / 2)
         left, sizes, right = np.linalg.svd(self.root @ root, full_matrices=False)
-        seen = sizes > len(sizes) * np.finfo(np.float64).eps * sizes[0]
-        left, sizes, right = left[:, seen], sizes[seen], right[seen]
+        nonzero = sizes > len(sizes) * np.finfo(np.float64).eps * sizes[0]
+        left, sizes, right = left[:, nonzero], sizes[nonzero], right[nonzero]
         if not costs.sum() > 0:
-            raise np.linalg.LinAlgError("costs of sum 0 bound nothing")
-        total = float(sizes.sum())
-        solved = scipy.linalg.solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
-        pulled = (solved @ inner @ (self.root.T @ left)) / np.sqrt(sizes)
-        moments = pulled @ pulled.T / total
+            raise np.linalg.LinAlgError("the sum of the costs must be positive")
+        norm = float(sizes.sum())
+        full_solution = scipy.linalg.solve_triangular(factor, half_solution, lower=True, trans="T", check_finite=False)
+        scaled = (full_solution @ inverse @ (self.root.T @ left)) / np.sqrt(sizes)
+        moments = scaled @ scaled.T / norm
         slopes = self.lift @ moments @ (self.lift.T @ self.share) - 1 / costs.sum()
-        others = (-derivative.ravel() for derivative in multiplier_derivatives(moments))
+        multiplier_slopes = (-derivative.ravel() for derivative in multiplier_derivatives(moments))
         return (
-            float(2 * np.log(total) - np.log(costs.sum())),
-            np.concatenate([slopes, *others]),
+            float(2 * np.log(norm) - np.log(costs.sum())),
+            np.concatenate([slopes, *multiplier_slopes]),
             np.asarray(root @ right.T @ left.T),
         )
 
 
 def few_multipliers(problem: LocalStrategy, deadline: Deadline = NO_DEADLINE) -> LocalDual | None:
-    """Return the best dual weights of the average case by Newton's method, None where it needs many multipliers."""
+    """Return optimal dual weights for the average case by Newton's method, or None if it needs many multipliers."""
     try:
         matrix, costs, relaxation = best_multipliers(
-            problem.root, problem.user_types * problem.prior, problem.epsilon, deadline, climbs=False
+            problem.root, problem.user_types * problem.prior, problem.epsilon, deadline, may_climb=False
         )
     except np.linalg.LinAlgError:
         return None
@@ -108,7 +111,7 @@ def few_multipliers(problem: LocalStrategy, deadline: Deadline = NO_DEADLINE) ->
 
 
 def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NO_DEADLINE) -> LocalDual:
-    """Return dual weights with the same prior, and the best of the rest that is found in time."""
+    """Return dual weights with the same prior and the best Z, costs and multipliers before the deadline."""
     prior = problem.prior if dual.prior is None else dual.prior
     try:
         matrix, costs, relaxation = best_multipliers(problem.root, len(prior) * prior, problem.epsilon, deadline)
@@ -118,11 +121,11 @@ def improve_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = 
 
 
 def moments_bound(
-    problem: LocalStrategy, frame: Frame, point: PatternPoint, enough: float, deadline: Deadline = NO_DEADLINE
+    problem: LocalStrategy, frame: Frame, point: PatternPoint, tolerance: float, deadline: Deadline = NO_DEADLINE
 ) -> tuple[LocalDual | None, bool]:
-    """Return dual weights from the moments of weighed patterns, and whether they are the best to a share `enough`.
+    """Return dual weights from the moments of patterns, and whether they are optimal to a relative tolerance.
 
-    As in `Frame`, R's mean over the user types has a row of its own where no prior tells them apart.
+    As in `Frame`, the mean of R over the user types has a separate row if the prior is uniform.
     """
     # Imported here so that solvers load without it.
     from dualmech.fast.local import moments
@@ -132,48 +135,49 @@ def moments_bound(
         mean = root.mean(axis=1)
         root = np.vstack([local.centred(root), np.full(problem.user_types, np.linalg.norm(mean))])
     prior, norm = point.share / point.share.sum(), float(np.linalg.norm(root))
-    share, begin = len(prior) * prior, points.moments(frame, point)
+    share, moment_matrix = len(prior) * prior, points.moments(frame, point)
     program = BoundProgram.of(root, share, problem.epsilon)
-    path = moments.path(program.root, share, problem.epsilon, begin, frame.mirrored, enough, deadline)
-    known, best, reached, least = None, None, -np.inf, np.inf
+    path = moments.path(program.root, share, problem.epsilon, moment_matrix, frame.mirrored, tolerance, deadline)
+    definite_values, best, best_value, objective_value = None, None, -np.inf, np.inf
     with contextlib.suppress(np.linalg.LinAlgError):
         for values, objective in path:
             try:
                 value = program.evaluate(values)[0]
             except np.linalg.LinAlgError:
-                known = _start(program, deadline) if known is None else known
-                values, value = _definite(program, values, known)
-            best, reached = max((best, reached), (values, value), key=lambda pair: pair[1])
-            least = objective
+                definite_values = _start(program, deadline) if definite_values is None else definite_values
+                values, value = _definite_mixture(program, values, definite_values)
+            best, best_value = max((best, best_value), (values, value), key=lambda pair: pair[1])
+            objective_value = objective
     if best is None:
         return None, False
     matrix, costs, relaxation = _scaled(program, best, norm)
-    across, length = matrix[:, : len(mean)], float(np.linalg.norm(mean))
+    solution, length = matrix[:, : len(mean)], float(np.linalg.norm(mean))
     if length:
-        costs = _without_row(matrix, costs, length) + 2 * across @ mean + length**2
-    near = bool(np.exp(reached) >= (1 - 2 * enough) * least)
-    return LocalDual(across + mean, costs, prior if frame.adversary else None, relaxation), near
+        costs = _without_row(matrix, costs, length) + 2 * solution @ mean + length**2
+    is_optimal = bool(np.exp(best_value) >= (1 - 2 * tolerance) * objective_value)
+    return LocalDual(solution + mean, costs, prior if frame.adversary else None, relaxation), is_optimal
 
 
-def _definite(program: BoundProgram, values: Array, known: Array) -> tuple[Array, float]:
-    """Return the best mixture of values with known ones that makes N definite, and the logarithm of its bound.
+def _definite_mixture(program: BoundProgram, values: Array, definite_values: Array) -> tuple[Array, float]:
+    """Mix values with definite ones until N is positive definite; return the mixture and the logarithm of its bound.
 
-    N is linear in the values: where steps that are not full leave it indefinite, a little of what is definite mends it.
+    N is linear in the values, and may be indefinite after steps that are not full.
     """
     size = len(program.share)
-    scaled = known * (values[:size].sum() / known[:size].sum())
-    for share in MIXED:
-        mixed = (1 - share) * values + share * scaled
+    scaled = definite_values * (values[:size].sum() / definite_values[:size].sum())
+    for fraction in MIXTURE_FRACTIONS:
+        mixture = (1 - fraction) * values + fraction * scaled
         with contextlib.suppress(np.linalg.LinAlgError):
-            return mixed, program.evaluate(mixed)[0]
-    return known, -np.inf
+            return mixture, program.evaluate(mixture)[0]
+    return definite_values, -np.inf
 
 
 def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadline = NO_DEADLINE) -> LocalDual:
-    """Return dual weights with the even prior; the given ones where none are found.
+    """Return dual weights with the uniform prior, or the given ones if the method fails.
 
-    In the worst case R is 0 on the ones, and the climb hardly moves. So a row ``t 1'/√n`` along the ones, of the norm
-    of R, joins R: it raises the bound by t², since patterns sum to 1. What it takes of the costs is then subtracted.
+    In the worst case R is 0 on the ones vector, and the quasi-Newton method hardly progresses. So a row ``t 1'``, with
+    the norm of R, is added to R: it increases the bound by t², since patterns sum to 1. Its part of the costs is then
+    subtracted.
     """
     size = problem.user_types
     row = np.full((1, size), np.linalg.norm(problem.root, 2) / np.sqrt(size))
@@ -189,108 +193,109 @@ def improve_even_bound(problem: LocalStrategy, dual: LocalDual, deadline: Deadli
 def _without_row(matrix: Array, costs: Array, length: float) -> Array:
     """Return costs for R without its last row ``t 1'``.
 
-    With z the last column of Z, ``(z'v)² ≥ (2t z - t² 1)'v · 1'v``: that much of the costs is free.
+    With z the last column of Z, ``(z'v)² ≥ (2t z - t² 1)'v · 1'v``: the costs decrease by ``2t z - t² 1``.
     """
     return costs - 2 * length * matrix[:, -1] + length**2
 
 
 def best_multipliers(
-    root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DEADLINE, climbs: bool = True
+    root: Array, share: Array, epsilon: float, deadline: Deadline = NO_DEADLINE, may_climb: bool = True
 ) -> tuple[Array, Array, Relaxation]:
-    """Return Z, costs and multipliers; with ``tr R Z = 1'y``, either is the bound.
+    """Return Z, costs and multipliers, scaled such that ``tr R Z = 1'y``, which is the bound.
 
-    Newton's method finds them where few suffice; else, where that is allowed, a quasi-Newton method climbs in all of
-    them. Raises LinAlgError where none are found.
+    Newton's method is used if few multipliers suffice; otherwise, if `may_climb`, a quasi-Newton method in all
+    multipliers. Raises LinAlgError if both fail.
     """
     program = BoundProgram.of(root, share, epsilon)
     values = barrier.follow(program.root, share, epsilon, deadline)
     if values is None:
-        if not climbs:
-            raise np.linalg.LinAlgError("few multipliers do not suffice")
-        values = _climbed(program, deadline)
+        if not may_climb:
+            raise np.linalg.LinAlgError("the bound needs many multipliers")
+        values = _quasi_newton(program, deadline)
     return _scaled(program, values, float(np.linalg.norm(root)))
 
 
-def _climbed(program: BoundProgram, deadline: Deadline) -> Array:
-    """Return the values that a quasi-Newton method in all multipliers comes to in time."""
+def _quasi_newton(program: BoundProgram, deadline: Deadline) -> Array:
+    """Return the best values of a quasi-Newton method in all multipliers before the deadline."""
     # Imported here so that solvers load without it.
     from scipy.optimize import Bounds, minimize
 
     size, climb = len(program.share), _Climb(program, _start(program, deadline), deadline)
     units = _units(program, float(np.abs(climb.best[size : 2 * size]).mean()))
-    least = np.zeros(len(units))
-    least[: 2 * size] = -np.inf
-    idle = 0
-    for _ in range(ROUNDS):
-        if deadline.passed:  # a round begins by preparing its bounds, which alone takes seconds for large problems
+    lower_limits = np.zeros(len(units))
+    lower_limits[: 2 * size] = -np.inf
+    num_stalled = 0
+    for _ in range(MAX_ROUNDS):
+        if deadline.passed:  # the preparation of a round takes seconds for large problems
             break
-        before = climb.value
+        last_value = climb.value
         minimize(
             lambda values: climb.negative(values * units, units),
             climb.best / units,
             jac=True,
             method="L-BFGS-B",
-            bounds=Bounds(least, np.inf),
-            options={"maxiter": ROUND, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0},
+            bounds=Bounds(lower_limits, np.inf),
+            options={"maxiter": STEPS_PER_ROUND, "maxcor": LBFGS_MEMORY, "ftol": 0.0, "gtol": 0.0},
         )
-        idle = idle + 1 if climb.value - before < SMALL else 0
-        if idle == PATIENCE:
+        num_stalled = num_stalled + 1 if climb.value - last_value < MIN_GAIN else 0
+        if num_stalled == MAX_STALLED_ROUNDS:
             break
     return climb.best
 
 
 class _Climb:
-    """The best point so far of a climb, and when it has to end."""
+    """The best point of a climb, and its deadline."""
 
     def __init__(self, program: BoundProgram, first: Array, deadline: Deadline) -> None:
         self.program, self.best, self.deadline = program, first, deadline
         self.value = program.evaluate(first)[0]
 
     def negative(self, values: Array, units: Array) -> tuple[float, Array]:
-        """Return the function to minimise, and its derivatives in units of the variables; nothing when time is up."""
+        """Return the function to minimise, and its derivatives in units of the variables."""
         if self.deadline.passed:
-            return UNDEFINED, np.zeros_like(values)
+            return INFEASIBLE_VALUE, np.zeros_like(values)
         try:
             value, slopes, _ = self.program.evaluate(values)
         except np.linalg.LinAlgError:
-            return UNDEFINED, np.zeros_like(values)
+            return INFEASIBLE_VALUE, np.zeros_like(values)
         if value > self.value:
             self.value, self.best = value, values
         return -value, -slopes * units
 
 
 def _start(program: BoundProgram, deadline: Deadline = NO_DEADLINE) -> Array:
-    """Return costs and multipliers that prove nearly the closed-form bound, or a multiple of all squares, if better."""
-    known, value = _closed_form(program), -np.inf
+    """Return nearly the costs and multipliers of the closed-form bound, or better ones with equal multipliers."""
+    closed_form, closed_form_value = _closed_form(program), -np.inf
     with contextlib.suppress(np.linalg.LinAlgError):
-        value = program.evaluate(known)[0]
-        if value >= np.log(CLOSE * program.trace_bound):
-            return known
+        closed_form_value = program.evaluate(closed_form)[0]
+        if closed_form_value >= np.log(MIN_START_RATIO * program.trace_bound):
+            return closed_form
     size = len(program.share)
-    blank = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, SEED)])
+    template = np.concatenate([-np.ones(size), np.full(3 * size**2 + max(size - 2, 0) + 4 * size, OTHER_MULTIPLIERS)])
 
-    def reached(spread: float) -> float:
+    def value_at(multiplier: float) -> float:
         if deadline.passed:
             return -np.inf
         try:
-            return program.evaluate(np.concatenate([program.share, spread * blank]))[0]
+            return program.evaluate(np.concatenate([program.share, multiplier * template]))[0]
         except np.linalg.LinAlgError:
             return -np.inf
 
-    spread = max(SPREADS * size**2, key=reached)
-    spread = max(spread * CLOSER, key=reached)
-    if reached(spread) <= value:
-        return known
-    if not np.isfinite(reached(spread)):
-        raise np.linalg.LinAlgError("no multipliers that make the matrix definite were found in time")
-    return np.concatenate([program.share, spread * blank])
+    multiplier = max(SQUARE_MULTIPLIERS * size**2, key=value_at)
+    multiplier = max(multiplier * REFINED_FACTORS, key=value_at)
+    if value_at(multiplier) <= closed_form_value:
+        return closed_form
+    if not np.isfinite(value_at(multiplier)):
+        raise np.linalg.LinAlgError("found no multipliers that make N positive definite before the deadline")
+    return np.concatenate([program.share, multiplier * template])
 
 
 def _closed_form(program: BoundProgram) -> Array:
-    """Return the costs and multipliers of the proof of the closed-form bound, a little inside the definite matrices.
+    """Return the costs and multipliers that prove the closed-form bound, moved slightly into the interior.
 
-    Let τ be largest at k types. Then ``(τ/n) (1'v)² - ‖Πv‖²`` is a square of ``|S| - k``, with the squares' multipliers
-    and the multiplier of the two sizes, k one of them, between which it may be negative.
+    Let τ be the maximum of ``n ‖Πv‖² / (1'v)²``, attained at k user types. Then ``(τ/n) (1'v)² - ‖Πv‖²`` is a quadratic
+    in ``|S| - k`` that is 0 at ``|S| = k``. It is represented by the multipliers of the squares and one multiplier of a
+    size constraint, for k and a neighbouring size, between which it may be negative.
     """
     size, excess = len(program.share), float(program.lift[0, 1])
     counts = np.arange(1, size)
@@ -298,27 +303,27 @@ def _closed_form(program: BoundProgram) -> Array:
     ratios = norms / (size + excess * counts) ** 2
     best, ratio = int(counts[ratios.argmax()]), float(ratios.max())
     slope = 2 * ratio * excess * (size + excess * best) - excess**2 * (1 - 2 * best / size)
-    blank = Relaxation.of(size, np.full(size, -(excess**2)))
+    relaxation = Relaxation.of(size, np.full(size, -(excess**2)))
     if size > 2:
-        blank.sizes[min(max(best - 1 if slope > 0 else best, 1), size - 2) - 1] = abs(slope)
-    parts = (getattr(blank, name).ravel() for name in NAMES)
-    return np.concatenate([ratio * (1 + INSIDE) * program.share, *parts])
+        relaxation.sizes[min(max(best - 1 if slope > 0 else best, 1), size - 2) - 1] = abs(slope)
+    parts = (getattr(relaxation, name).ravel() for name in FIELDS)
+    return np.concatenate([ratio * (1 + INTERIOR_FACTOR) * program.share, *parts])
 
 
-def _units(program: BoundProgram, spread: float) -> Array:
-    """Return the units of costs and multipliers in which they are about equally large."""
+def _units(program: BoundProgram, square_multiplier: float) -> Array:
+    """Return units that bring costs and multipliers to about the same size."""
     size = len(program.share)
-    relative = np.full(2 * size + 3 * size**2 + max(size - 2, 0) + 4 * size, spread / size)
-    relative[:size] = 1.0
-    relative[size : 2 * size] = spread
-    relative[2 * size : 2 * size + 3 * size**2] = PAIRS * spread
-    return relative
+    units = np.full(2 * size + 3 * size**2 + max(size - 2, 0) + 4 * size, square_multiplier / size)
+    units[:size] = 1.0
+    units[size : 2 * size] = square_multiplier
+    units[2 * size : 2 * size + 3 * size**2] = PAIR_UNIT * square_multiplier
+    return units
 
 
 def _scaled(program: BoundProgram, values: Array, norm: float) -> tuple[Array, Array, Relaxation]:
-    """Return Z, costs and multipliers for a root of its own norm, scaled such that ``tr R Z = 1'y``."""
+    """Return Z, costs and multipliers for the root with its original norm, scaled such that ``tr R Z = 1'y``."""
     matrix = program.evaluate(values)[2]
     costs, relaxation = program.split(values)
     factor = norm * float(np.einsum("ku,uk->", program.root, matrix)) / float(costs.sum())
-    scaled = {name: getattr(relaxation, name) * factor**2 for name in NAMES}
+    scaled = {name: getattr(relaxation, name) * factor**2 for name in FIELDS}
     return matrix * factor, costs * factor**2, Relaxation(**scaled)

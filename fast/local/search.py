@@ -1,9 +1,9 @@
-"""A good strategy for many user types: sets that are drawn for the workload, weighed, and replaced by local search.
+"""A good strategy for many user types: random sets fitted to the workload, weighted and replaced by local search.
 
-The sets are the largest entries of Gaussian vectors. A multiplicative rule weighs them, and the lightest leave. Their
-place is taken by sets that climb, one user type in or out at a time, to where a dual constraint is violated. Where the
-sets are few enough, weights are then found exactly, by `dualmech.fast.local.columns`, with local search for more
-patterns. For many user types, all 2^n patterns cannot be priced. The answer is good; the bound is valid, and not tight.
+The sets are the largest entries of Gaussian vectors. A multiplicative rule weights them. The sets of smallest weight
+are replaced by sets that violate a dual constraint, found by local search that moves one user type at a time. If the
+sets are few, `dualmech.fast.local.columns` then finds optimal weights, and local search finds more patterns. For many
+user types, all 2^n patterns cannot be priced: the strategy is good, and the bound is valid but not tight.
 """
 
 from __future__ import annotations
@@ -19,155 +19,161 @@ from dualmech.fast.engine import loop
 from dualmech.fast.local import columns, points
 from dualmech.fast.local.columns import Columns
 from dualmech.fast.local.gradient import ProjectedGradient
-from dualmech.fast.local.points import ALIKE, SMALLEST, Frame, PatternPoint, View
+from dualmech.fast.local.points import EQUALITY_TOL, MIN_VALUE, Frame, PatternPoint, View
 from dualmech.geometry import local
 from dualmech.geometry.local import Sets
 from dualmech.problems.local.strategy import LocalStrategy
 from dualmech.progress import NO_DEADLINE, Deadline
 from dualmech.validate import Array
 
-# Sets of user types drawn such that pairs occur together about as often as in the best strategy: for many user types.
+# Random sets of user types whose pairs occur together about as often as in the best strategy.
 #
-# Where every set has k members and no user type is preferred, G depends on how often pairs of types occur together: off
-# the ones it is a multiple of the covariance of the indicators. Were all covariances allowed, the best for a workload
-# would be ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal is constant. The
-# indicators of the k largest entries of a Gaussian vector have nearly any covariance, if the covariance of the vector
-# is chosen for it: the covariance of thresholded Gaussian variables is known (Sheppard). Weights mend the error that
-# sampling leaves.
+# If every set has k members and the prior is uniform, G depends on how often pairs of types occur together: on the
+# complement of the ones vector it is a multiple of the covariance of the indicators. If all covariances were possible,
+# the best for a workload would be ``D^(-1/2) (D^(1/2) Π W'W Π D^(1/2))^(1/2) D^(-1/2)``, with D such that its diagonal
+# is constant. The indicators of the k largest entries of a Gaussian vector have nearly any covariance, for a suitable
+# covariance of the vector: the covariance of thresholded Gaussian variables is known (Sheppard). Weights correct the
+# sampling error.
 
 
-FLOOR = 1e-6  # addition to W'W off the ones, relative to its mean, so that all user types occur
-SWEEPS, EVEN = 15, 0.01  # steps towards a constant diagonal, at most, and the deviation that counts as none
-ANGLES = 4001  # correlations ``sin θ`` at which the covariance of thresholded variables is tabulated
+GRAM_RIDGE = 1e-6  # added to W'W on the complement of the ones, relative to its mean, so that all user types occur
+MAX_SWEEPS, DIAGONAL_TOL = 15, 0.01  # of the iteration for a constant diagonal; relative
+NUM_ANGLES = 4001  # number of correlations ``sin θ`` in the table of covariances of thresholded variables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Thresholds:
-    """A Gaussian vector, by a factor (n, n) of its covariance, and how many of its largest entries are in a set."""
+    """A factor (n, n) of the covariance of a Gaussian vector, and the number of its largest entries that form a set."""
 
     factor: Array
     members: int
 
     @classmethod
-    def of(cls, root: Array, members: int) -> Thresholds:
-        """Return those for a root R (k, n) and sets of so many members."""
-        latent = gaussian_correlations(best_correlations(root), members / root.shape[1])
+    def of(cls, root: Array, set_size: int) -> Thresholds:
+        """Return the thresholds for a root R, shape (k, n), and sets of `set_size` user types."""
+        latent = gaussian_correlations(best_correlations(root), set_size / root.shape[1])
         values, vectors = np.linalg.eigh(latent)
-        return cls(vectors * np.sqrt(np.maximum(values, 0.0)), members)
+        return cls(vectors * np.sqrt(np.maximum(values, 0.0)), set_size)
 
     def draw(self, count: int, rng: np.random.Generator) -> Sets:
-        """Draw sets (count, n), in pairs of opposite vectors."""
+        """Draw sets, shape (count, n), from pairs of opposite vectors."""
         size = len(self.factor)
-        half = rng.standard_normal(((count + 1) // 2, size)) @ self.factor.T
-        vectors = np.vstack([half, -half])[:count]
+        half_vectors = rng.standard_normal(((count + 1) // 2, size)) @ self.factor.T
+        vectors = np.vstack([half_vectors, -half_vectors])[:count]
         sets = np.zeros((count, size), dtype=bool)
         np.put_along_axis(sets, np.argpartition(-vectors, self.members - 1, axis=1)[:, : self.members], True, axis=1)
         return sets
 
 
 def best_correlations(root: Array) -> Array:
-    """Return the correlations C (n, n) of least ``tr(R C⁻¹ R')`` off the ones, nearly, by scaling of the diagonal."""
+    """Return the correlation matrix C, shape (n, n), that nearly minimises ``tr(R C⁻¹ R')``, by diagonal scaling.
+
+    Only the complement of the ones vector counts.
+    """
     size = root.shape[1]
-    centred = root - root.mean(axis=1, keepdims=True)
-    gram = centred.T @ centred
+    centred_root = root - root.mean(axis=1, keepdims=True)
+    gram = centred_root.T @ centred_root
     mean = float(np.trace(gram)) / size
-    gram = (gram / mean if mean > FLOOR * np.vdot(root, root) / size else np.zeros_like(gram)) + FLOOR * np.eye(size)
+    gram = gram / mean if mean > GRAM_RIDGE * np.vdot(root, root) / size else np.zeros_like(gram)
+    gram = gram + GRAM_RIDGE * np.eye(size)
     scale = np.ones(size)
-    for _ in range(SWEEPS):
+    for _ in range(MAX_SWEEPS):
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         correlations = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T / scale[:, None] / scale
         diagonal = np.diagonal(correlations) / np.diagonal(correlations).mean()
-        if np.abs(diagonal - 1).max() < EVEN:
+        if np.abs(diagonal - 1).max() < DIAGONAL_TOL:
             break
         scale = scale * np.sqrt(diagonal)
     deviations = np.sqrt(np.diagonal(correlations))
     return np.asarray(correlations / deviations[:, None] / deviations)
 
 
-def gaussian_correlations(wanted: Array, share: float) -> Array:
-    """Return correlations of Gaussian variables whose indicators of the largest `share` have those wanted, or nearly.
+def gaussian_correlations(target_correlations: Array, fraction: float) -> Array:
+    """Return correlations of Gaussian variables whose upper-tail indicators have approximately the target correlations.
 
-    Their covariance is ``∫ exp(-t² / (1 + sin θ)) dθ / 2π`` up to the angle of the correlation, t the threshold.
+    The indicators are 1 for a fraction of the distribution, above a threshold t. Their covariance is
+    ``∫ exp(-t² / (1 + sin θ)) dθ / 2π`` from 0 to the arc sine of the Gaussian correlation.
     """
-    threshold = float(scipy.special.ndtri(1 - share))
-    angles = np.linspace(-np.pi / 2, np.pi / 2, ANGLES)[1:-1]
+    threshold = float(scipy.special.ndtri(1 - fraction))
+    angles = np.linspace(-np.pi / 2, np.pi / 2, NUM_ANGLES)[1:-1]
     density = np.exp(-(threshold**2) / (1 + np.sin(angles))) / (2 * np.pi)
-    steps = (density[1:] + density[:-1]) / 2 * np.diff(angles)
-    reached = np.concatenate([[0.0], np.cumsum(steps)])
-    reached = (reached - np.interp(0.0, angles, reached)) / (share * (1 - share))
-    latent = np.sin(np.interp(wanted, reached, angles))
+    increments = (density[1:] + density[:-1]) / 2 * np.diff(angles)
+    observed = np.concatenate([[0.0], np.cumsum(increments)])
+    observed = (observed - np.interp(0.0, angles, observed)) / (fraction * (1 - fraction))
+    latent = np.sin(np.interp(target_correlations, observed, angles))
     np.fill_diagonal(latent, 1.0)
     return np.asarray(latent)
 
 
-# Weights on many patterns by a multiplicative rule: the exact ones of `dualmech.fast.local.columns` take longer.
+# Weights on many patterns by a multiplicative rule, which is faster than the Newton steps of
+# `dualmech.fast.local.columns`.
 #
 # With costs y that maximise ``2 Σ_S a_S √(y'p_S) - 1'y``, ``a_S = w_S ‖Z'p_S‖ / √(n π'p_S)``, the next weights are
 # ``a_S / √(y'p_S)``: the problem is jointly convex in weights and reconstruction, and each is minimised in turn. The
-# objective never rises, and columns sum to 1. Where y is constant this is the classical rule of A-optimal designs.
+# objective never increases, and columns sum to 1. For constant y this is the classical rule for A-optimal designs.
 
 
-SUMS = 1e-6  # how far the columns' sums may be from 1 when the costs are found
-COST_STEPS, MOST_HALVINGS = 20, 30  # Newton steps for the costs, and halvings of one, at most
-FIRST = 2  # steps after which the gain of one says something: the first makes columns sum to 1
+COLUMN_SUM_TOL = 1e-6  # absolute tolerance on the column sums when computing costs
+MAX_COST_STEPS, MAX_HALVINGS = 20, 30  # of Newton's method for the costs; of one step
 
 
 def reweigh(
-    frame: Frame, point: PatternPoint, tol: float, most: int, deadline: Deadline = NO_DEADLINE
+    frame: Frame, point: PatternPoint, tol: float, max_steps: int, deadline: Deadline = NO_DEADLINE
 ) -> tuple[PatternPoint, View, int]:
-    """Step until a step gains less than `tol`, relative, or rounding ends it; return point, view and steps."""
+    """Repeat the rule until its relative gain is at most `tol` or rounding ends it; return point, view and steps."""
     coordinates, rows = frame.coordinates(point.sets), frame.rows(point.sets)
     mass, weights, costs = rows @ point.share, point.weights, point.costs
-    before, count = np.inf, 0
-    while count < most:
+    last_objective, num_steps = np.inf, 0
+    while num_steps < max_steps:
         try:
             objective, lengths = _evaluate(frame, coordinates, weights / mass)
             amounts = weights * np.sqrt(lengths / mass)
-            costs = _best_costs(frame, amounts, rows, costs if count else np.full(len(costs), objective / len(costs)))
+            first_costs = costs if num_steps else np.full(len(costs), objective / len(costs))
+            costs = _best_costs(frame, amounts, rows, first_costs)
         except np.linalg.LinAlgError:
             break
-        weights, count = np.maximum(amounts / np.sqrt(rows @ costs), SMALLEST), count + 1
-        if deadline.passed or (count > FIRST and before - objective <= tol * before):
+        weights, num_steps = np.maximum(amounts / np.sqrt(rows @ costs), MIN_VALUE), num_steps + 1
+        if deadline.passed or (num_steps > 2 and last_objective - objective <= tol * last_objective):
             break
-        before = objective
-    point = replace(point, weights=weights, slacks=np.full(len(weights), SMALLEST), costs=costs)
-    return point, View.of(frame, point), count
+        last_objective = objective
+    point = replace(point, weights=weights, slacks=np.full(len(weights), MIN_VALUE), costs=costs)
+    return point, View.of(frame, point), num_steps
 
 
 def _evaluate(frame: Frame, coordinates: Array, densities: Array) -> tuple[float, Array]:
-    """Return ``tr(R G⁻¹ R')`` and the ``‖Z'p_S‖²`` of all patterns."""
+    """Return ``tr(R G⁻¹ R')``, and ``‖Z'p_S‖²`` for all patterns."""
     objective, lengths = 0.0, np.zeros(len(coordinates))
     for part, root in zip(frame.parts, frame.roots, strict=True):
-        seen = coordinates[:, part]
-        scaled = seen * np.sqrt(densities)[:, None]
+        part_coordinates = coordinates[:, part]
+        scaled = part_coordinates * np.sqrt(densities)[:, None]
         matrix = scipy.linalg.cho_solve(
             scipy.linalg.cho_factor(scaled.T @ scaled, check_finite=False), root.T, check_finite=False
         )
-        pulled = seen @ matrix
+        reconstruction = part_coordinates @ matrix
         objective += float(np.vdot(matrix, root.T))
-        lengths += np.einsum("sk,sk->s", pulled, pulled)
+        lengths += np.einsum("sk,sk->s", reconstruction, reconstruction)
     return objective, lengths
 
 
 def _best_costs(frame: Frame, amounts: Array, rows: Array, costs: Array) -> Array:
-    """Return the costs that are the best for some amounts, by Newton's method from others."""
+    """Return the costs y that maximise ``2 Σ_S a_S √(y'p_S) - 1'y`` for amounts a, by Newton's method."""
 
     def value(trial: Array) -> float:
         prices = rows @ trial
         return float(2 * amounts @ np.sqrt(prices) - trial.sum()) if np.all(prices > 0) else -np.inf
 
-    reached = value(costs)
-    for _ in range(COST_STEPS):
+    best_value = value(costs)
+    for _ in range(MAX_COST_STEPS):
         roots = np.sqrt(rows @ costs)
         slopes = (amounts / roots) @ rows - 1
-        if np.abs(slopes).max() <= SUMS:
+        if np.abs(slopes).max() <= COLUMN_SUM_TOL:
             break
-        scaled = rows @ frame.same.T * np.sqrt(amounts / (2 * roots**3))[:, None]
-        change = frame.same.T @ np.linalg.solve(scaled.T @ scaled, frame.same @ slopes)
-        for _ in range(MOST_HALVINGS):
-            best_value = value(costs + change)
-            if best_value >= reached:
-                costs, reached = costs + change, best_value
+        scaled = rows @ frame.symmetric_rows.T * np.sqrt(amounts / (2 * roots**3))[:, None]
+        change = frame.symmetric_rows.T @ np.linalg.solve(scaled.T @ scaled, frame.symmetric_rows @ slopes)
+        for _ in range(MAX_HALVINGS):
+            new_value = value(costs + change)
+            if new_value >= best_value:
+                costs, best_value = costs + change, new_value
                 break
             change = change / 2
         else:
@@ -175,44 +181,44 @@ def _best_costs(frame: Frame, amounts: Array, rows: Array, costs: Array) -> Arra
     return costs
 
 
-DRAWN = 16  # sets that are drawn, and stay as many, for each user type
-WEIGHING, LAST_GAIN = 25, 2e-4
-"""Steps that weigh one collection of sets, at most, and the relative gain below which they end."""
+SETS_PER_USER_TYPE = 16  # number of random sets, which stays constant
+MAX_WEIGHING_STEPS, WEIGHING_TOL = 25, 2e-4
+"""Limit on the weighting steps for one collection of sets, and the relative gain of the last step."""
 
-ROUNDS, IDLE = 30, 6
-"""How often sets are replaced before exact weights, at most, and rounds without a smaller gap."""
+MAX_ROUNDS, MAX_STALLED_ROUNDS = 30, 6
+"""Limits on the replacements of sets before Newton steps: in total, and in succession without a smaller gap."""
 
-TRIED, TRIAL_STEPS = 4, 12  # sets for each user type, and steps that weigh them, to find the best size of sets
+TRIAL_SETS, TRIAL_STEPS = 4, 12  # to find the best set size: sets per user type, and weighting steps
 
-LIGHT = 0.01  # weight of drawn sets next to patterns of a descent, relative to the mean of these
-SHORT = 0.3  # share of the time allowed until then
+DRAWN_WEIGHT = 0.01  # weight of random sets added to the patterns of a descent, relative to the mean weight of these
+TIME_SHARE = 0.3  # fraction of the time limit for sampling, and for a descent
 
-FOLLOWING = 3  # time kept for the rest after a search of many user types, in units of the time to draw sets
+FOLLOWING = 3  # time reserved after a search with many user types, in units of the time to draw sets
 
-FEW, MANY = 64, 256
-"""User types up to which weights are found exactly, and up to which they are where few pairs of types meet in a set. A
-step for more takes seconds."""
+MAX_EXACT, MAX_SPARSE_EXACT = 64, 256
+"""Maximum numbers of user types for Newton's method: in general, and if few pairs of types are frequent. A step for
+more user types takes seconds."""
 
-MET_SHARE, MET_PAIRS = 0.05, 1 / 3
-"""How often a pair is in a set together, relative to a user type, that counts as a meeting, and the share of all pairs
-that counts as few."""
+MIN_PAIR_FREQUENCY, MAX_PAIR_FRACTION = 0.05, 1 / 3
+"""A pair is frequent if its moment is at least this fraction of a user type's mean moment; pairs are few if at most
+this fraction of all pairs is frequent."""
 
-HEAVIEST = 6  # drawn sets that are then kept, for each user type
+START_SETS = 6  # random sets per user type at the start of Newton's method
 
-CLIMBERS, LEAST = 1, 100
-"""Sets that climb from patterns in use, and as many drawn ones, for each user type, and at least."""
+CLIMBERS_PER_USER_TYPE, MIN_CLIMBERS = 1, 100
+"""Starting points of local search: this number of current patterns, and of random sets."""
 
-ADDED = 2  # patterns that are added at a time, at most, for each user type
+ADDED = 2  # maximum number of patterns added at a time, per user type
 
-MOST, ROOM = 1500, 8
-"""Patterns that are weighed together, at most: so many, or so many for each user type if that is more."""
+MIN_PATTERN_LIMIT, PATTERNS_PER_USER_TYPE = 1500, 8
+"""The number of patterns is limited by the larger of 1,500 and 8 per user type."""
 
-CLOSER = 0.2  # remaining gap on the current patterns, relative to the suggested gap, at which more are added
+GAP_FACTOR = 0.2  # more are added if the gap on the current patterns is this fraction of the estimated gap
 
-STEPS = 12  # Newton steps on one set of patterns, at most
-COARSE, FINEST = 0.1, 1e-12  # aims of the first weighing, relative, and the least one
-CLIMB = 1e-9  # least relative gain of a step up
-PERTURBATION_SIZE = 2  # user types that are moved in or out of a pattern before it climbs
+MAX_STEPS = 12  # Newton steps on one set of patterns
+FIRST_TOL, MIN_TOL = 0.1, 1e-12  # relative tolerances of the first weighting, and of the last
+MIN_CLIMB_GAIN = 1e-9  # relative, for one move of the local search
+PERTURBATION_SIZE = 2  # expected number of user types flipped in a pattern before local search
 
 
 def search(
@@ -221,72 +227,74 @@ def search(
     limits: loop.Limits,
     rng: np.random.Generator,
     bound: float,
-    enough: float = np.inf,
+    max_gap: float = np.inf,
 ) -> tuple[loop.Outcome[Columns], Columns]:
-    """Search until the gap is reached or stops shrinking: the gap to a bound, if that is positive and gets so close.
+    """Search until the gap is reached or stops decreasing.
 
-    Elsewhere the gap is to a bound that local search suggests, which proves nothing. Return the outcome, and the best
-    of the drawn sets, with which the search began.
+    The gap is to a valid `bound`, if that is positive and the relative gap is at most `max_gap`. Otherwise it is to an
+    estimate of the bound by local search, which proves nothing. Return the outcome, and the best random sets before
+    Newton's method.
     """
     size = len(frame.share)
-    exact = size <= FEW or frame.adversary
+    use_newton = size <= MAX_EXACT or frame.adversary
     thresholds = _best_thresholds(problem, frame, rng, limits.deadline)
-    began = time.perf_counter()
-    first = _drawn_point(frame, thresholds, DRAWN, rng)
-    following = 0.0 if exact else FOLLOWING * (time.perf_counter() - began)
-    limits = replace(limits, deadline=limits.deadline.before(following))
+    start_time = time.perf_counter()
+    start_point = _random_point(frame, thresholds, SETS_PER_USER_TYPE, rng)
+    reserved = 0.0 if use_newton else FOLLOWING * (time.perf_counter() - start_time)
+    limits = replace(limits, deadline=limits.deadline.before(reserved))
     if np.linalg.matrix_rank(problem.root) < size - 1:
-        first = _with_descent(problem, frame, first, replace(limits, callback=None), rng)
-    seeker = Seeker(frame, thresholds, bound / frame.unit**2, enough, rng, limits.deadline)
-    weighed = seeker.weigh(first)
-    if not exact and not (size <= MANY and _few_meet(frame, weighed.point)):
+        start_point = _with_descent(problem, frame, start_point, replace(limits, callback=None), rng)
+    seeker = Seeker(frame, thresholds, bound / frame.unit**2, max_gap, rng, limits.deadline)
+    weighed = seeker.weigh(start_point)
+    if not use_newton and not (size <= MAX_SPARSE_EXACT and _has_few_pairs(frame, weighed.point)):
         outcome = loop.run(weighed, seeker.exchange, limits, margin=1.0)
         return outcome, outcome.best_primal
-    soon = limits.deadline.after(SHORT)
-    early = replace(limits, callback=None, max_iterations=ROUNDS * WEIGHING, deadline=soon)
-    hasty = replace(seeker, deadline=soon)
-    drawn = loop.run(weighed, hasty.exchange, early, margin=1.0, patience=IDLE).best_primal
-    begin = seeker.generated(heaviest(frame, drawn.point), COARSE, np.inf, 0)
-    return loop.run(begin, seeker.step, limits, margin=1.0), drawn
+    early_deadline = limits.deadline.after(TIME_SHARE)
+    sampling = replace(limits, callback=None, max_iterations=MAX_ROUNDS * MAX_WEIGHING_STEPS, deadline=early_deadline)
+    sampler = replace(seeker, deadline=early_deadline)
+    best_random = loop.run(weighed, sampler.exchange, sampling, margin=1.0, patience=MAX_STALLED_ROUNDS).best_primal
+    first_state = seeker.solve(heaviest_sets_point(frame, best_random.point), FIRST_TOL, np.inf, 0)
+    return loop.run(first_state, seeker.step, limits, margin=1.0), best_random
 
 
-def _few_meet(frame: Frame, point: PatternPoint) -> bool:
-    """Whether few pairs of user types are in a set together by more than a little: then few patterns suffice."""
-    users = points.moments(frame, point)[1:, 1:]
-    together = np.triu(users > MET_SHARE * np.diagonal(users).mean(), 1)
-    return bool(together.sum() <= MET_PAIRS * len(users) * (len(users) - 1) / 2)
+def _has_few_pairs(frame: Frame, point: PatternPoint) -> bool:
+    """Return whether few pairs of user types are frequent: then few patterns suffice."""
+    user_moments = points.moments(frame, point)[1:, 1:]
+    frequent_pairs = np.triu(user_moments > MIN_PAIR_FREQUENCY * np.diagonal(user_moments).mean(), 1)
+    return bool(frequent_pairs.sum() <= MAX_PAIR_FRACTION * len(user_moments) * (len(user_moments) - 1) / 2)
 
 
 def _best_thresholds(problem: LocalStrategy, frame: Frame, rng: np.random.Generator, deadline: Deadline) -> Thresholds:
-    """Return the thresholds whose sets, a few of them weighed for a few steps, are the best.
+    """Return the thresholds with the best set size, judged by a few sets after a few weighting steps.
 
-    Subset selection has the best size for workloads without structure. Where neighbouring user types belong together,
-    larger sets may be far better: they are tried, half as large again at a time, as long as that helps.
+    The set size of subset selection is best for workloads without structure. If neighbouring user types belong
+    together, larger sets may be much better: the size is multiplied by 1.5 as long as that helps.
     """
     size = len(frame.share)
-    members, best, least = local.selected_size(size, problem.epsilon), None, np.inf
+    set_size, best, best_objective = local.selected_size(size, problem.epsilon), None, np.inf
     while True:
-        thresholds = Thresholds.of(problem.root, members)
-        first = _drawn_point(frame, thresholds, TRIED, rng)
-        objective = reweigh(frame, first, LAST_GAIN, TRIAL_STEPS, deadline)[1].objective
-        if best is not None and not objective < least:
+        thresholds = Thresholds.of(problem.root, set_size)
+        start_point = _random_point(frame, thresholds, TRIAL_SETS, rng)
+        objective = reweigh(frame, start_point, WEIGHING_TOL, TRIAL_STEPS, deadline)[1].objective
+        if best is not None and not objective < best_objective:
             return best
-        best, least, members = thresholds, objective, -(-3 * members // 2)
-        if members >= size or deadline.passed:
+        best, best_objective, set_size = thresholds, objective, -(-3 * set_size // 2)
+        if set_size >= size or deadline.passed:
             return best
 
 
-def _drawn_point(frame: Frame, thresholds: Thresholds, count: int, rng: np.random.Generator) -> PatternPoint:
-    """Return equal weights on single user types and on drawn sets, so many for each user type."""
+def _random_point(
+    frame: Frame, thresholds: Thresholds, sets_per_user_type: int, rng: np.random.Generator
+) -> PatternPoint:
     size = len(frame.share)
-    drawn = thresholds.draw(count * size, rng)
-    return points.start(frame, np.unique(np.vstack([np.eye(size, dtype=bool), drawn]), axis=0))
+    random_sets = thresholds.draw(sets_per_user_type * size, rng)
+    return points.start(frame, np.unique(np.vstack([np.eye(size, dtype=bool), random_sets]), axis=0))
 
 
 def resume(
     problem: LocalStrategy, frame: Frame, state: Columns, limits: loop.Limits, rng: np.random.Generator, bound: float
 ) -> loop.Outcome[Columns]:
-    """Search on from where an exact search was cut, towards a proven bound, or, where that is 0, a suggested one."""
+    """Continue an interrupted search, towards a valid bound or, if that is 0, an estimated one."""
     sizes, weights = state.point.sets.sum(axis=1), state.point.weights
     thresholds = Thresholds.of(problem.root, max(round(float(sizes @ weights / weights.sum())), 1))
     seeker = Seeker(frame, thresholds, bound / frame.unit**2, np.inf, rng, limits.deadline)
@@ -295,38 +303,38 @@ def resume(
 
 
 def _with_descent(
-    problem: LocalStrategy, frame: Frame, drawn: PatternPoint, limits: loop.Limits, rng: np.random.Generator
+    problem: LocalStrategy, frame: Frame, drawn_point: PatternPoint, limits: loop.Limits, rng: np.random.Generator
 ) -> PatternPoint:
-    """Add the heaviest patterns that gradient descent finds, where W leaves directions out that drawn sets do not."""
-    share, size = replace(limits, deadline=limits.deadline.after(SHORT)), len(frame.share)
-    strategy, _ = ProjectedGradient(rng=rng).descend(problem, share)
-    weights, sets = heaviest_patterns(strategy, problem.epsilon, DRAWN * size // 2)
-    sets, first = np.unique(np.vstack([sets, drawn.sets]), axis=0, return_index=True)
-    weights = np.append(weights, np.full(len(drawn.sets), LIGHT * weights.mean()))[first]
+    """Add the patterns of largest weight from gradient descent, for a rank-deficient W, unlike random sets."""
+    descent_limits, size = replace(limits, deadline=limits.deadline.after(TIME_SHARE)), len(frame.share)
+    strategy, _ = ProjectedGradient(rng=rng).descend(problem, descent_limits)
+    weights, sets = heaviest_patterns(strategy, problem.epsilon, SETS_PER_USER_TYPE * size // 2)
+    sets, place = np.unique(np.vstack([sets, drawn_point.sets]), axis=0, return_index=True)
+    weights = np.append(weights, np.full(len(drawn_point.sets), DRAWN_WEIGHT * weights.mean()))[place]
     weights = points.balance_columns(size * weights / weights.sum(), frame.rows(sets))
     return points.start(frame, sets, weights)
 
 
-def heaviest_patterns(strategy: Array, epsilon: float, most: int) -> tuple[Array, Sets]:
-    """Return weights and sets of the heaviest patterns that the rows of a strategy split into, constants left out."""
-    least, size = strategy.min(axis=1, keepdims=True), strategy.shape[1]
+def heaviest_patterns(strategy: Array, epsilon: float, max_patterns: int) -> tuple[Array, Sets]:
+    """Decompose the rows of a strategy into patterns; return weights and sets of the heaviest non-constant ones."""
+    minimum, size = strategy.min(axis=1, keepdims=True), strategy.shape[1]
     excess = local.gain(epsilon)
-    levels = (strategy / least - 1) / excess
-    order = np.sort(levels, axis=1)
-    weights = least * np.diff(order, axis=1) * (size + excess * np.arange(size - 1, 0, -1))
-    chosen = np.argsort(-weights, axis=None, kind="stable")[:most]
-    chosen = chosen[weights.ravel()[chosen] > 0]
-    output, place = np.unravel_index(chosen, weights.shape)
-    return weights.ravel()[chosen], levels[output] >= order[output, place + 1][:, None]
+    levels = (strategy / minimum - 1) / excess
+    sorted_levels = np.sort(levels, axis=1)
+    weights = minimum * np.diff(sorted_levels, axis=1) * (size + excess * np.arange(size - 1, 0, -1))
+    selected = np.argsort(-weights, axis=None, kind="stable")[:max_patterns]
+    selected = selected[weights.ravel()[selected] > 0]
+    output, place = np.unravel_index(selected, weights.shape)
+    return weights.ravel()[selected], levels[output] >= sorted_levels[output, place + 1][:, None]
 
 
-def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
-    """Return a point to begin exact weighing with: the heaviest sets of another, and single user types."""
+def heaviest_sets_point(frame: Frame, point: PatternPoint) -> PatternPoint:
+    """Return a start for Newton's method: the heaviest sets of a point, and single user types."""
     size = len(frame.share)
-    singles = np.eye(size, dtype=bool)
-    chosen = np.argsort(-point.weights, kind="stable")[: HEAVIEST * size]
-    sets, first = np.unique(np.vstack([point.sets[chosen], singles]), axis=0, return_index=True)
-    weights = np.append(point.weights[chosen], np.full(size, point.weights[chosen].min()))[first]
+    singletons = np.eye(size, dtype=bool)
+    selected = np.argsort(-point.weights, kind="stable")[: START_SETS * size]
+    sets, place = np.unique(np.vstack([point.sets[selected], singletons]), axis=0, return_index=True)
+    weights = np.append(point.weights[selected], np.full(size, point.weights[selected].min()))[place]
     weights = points.balance_columns(size * weights / weights.sum(), frame.rows(sets))
     return points.start(frame, sets, weights)
 
@@ -334,153 +342,151 @@ def heaviest(frame: Frame, point: PatternPoint) -> PatternPoint:
 def climb(
     form: Array, share: Array, epsilon: float, sets: Sets, deadline: Deadline = NO_DEADLINE
 ) -> tuple[Array, Sets]:
-    """Let sets climb to where no single user type in or out makes ``v'Kv / (1'v · b'v)`` larger; return both.
+    """Maximise ``v'Kv / (1'v · b'v)`` by local search that flips one user type at a time; return values and sets.
 
-    When time is up, the sets are returned as they stand.
+    After the deadline, the current sets are returned.
     """
     size, excess = len(form), local.gain(epsilon)
     members = sets.astype(np.float64)
-    pulls = (1 + excess * members) @ form
-    values = np.einsum("su,su->s", 1 + excess * members, pulls)
+    products = (1 + excess * members) @ form
+    values = np.einsum("su,su->s", 1 + excess * members, products)
     counts, masses = members.sum(axis=1), size + excess * members @ share
     diagonal = np.diagonal(form)
     while True:
         signs = 1 - 2 * members
-        raised = values[:, None] + 2 * excess * signs * pulls + excess**2 * diagonal
-        moved = counts[:, None] + signs
-        scores = raised / ((size + excess * moved) * (masses[:, None] + excess * signs * share))
-        scores[(moved < 1) | (moved > size - 1)] = -np.inf
+        new_values = values[:, None] + 2 * excess * signs * products + excess**2 * diagonal
+        new_counts = counts[:, None] + signs
+        scores = new_values / ((size + excess * new_counts) * (masses[:, None] + excess * signs * share))
+        scores[(new_counts < 1) | (new_counts > size - 1)] = -np.inf
         best = scores.argmax(axis=1)
-        reached = scores[np.arange(len(sets)), best]
-        present = values / ((size + excess * counts) * masses)
-        going = np.flatnonzero(reached > present + CLIMB * np.abs(present))
-        if not going.size or deadline.passed:
-            return present, members > 0.5
-        chosen = best[going]
-        sign = signs[going, chosen]
-        values[going] = raised[going, chosen]
-        counts[going] += sign
-        masses[going] += excess * sign * share[chosen]
-        members[going, chosen] += sign
-        pulls[going] += excess * sign[:, None] * form[chosen]
+        best_scores = scores[np.arange(len(sets)), best]
+        scores_now = values / ((size + excess * counts) * masses)
+        improving = np.flatnonzero(best_scores > scores_now + MIN_CLIMB_GAIN * np.abs(scores_now))
+        if not improving.size or deadline.passed:
+            return scores_now, members > 0.5
+        flipped = best[improving]
+        sign = signs[improving, flipped]
+        values[improving] = new_values[improving, flipped]
+        counts[improving] += sign
+        masses[improving] += excess * sign * share[flipped]
+        members[improving, flipped] += sign
+        products[improving] += excess * sign[:, None] * form[flipped]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seeker:
-    """A search for sets and their weights: a problem's frame, the way to draw sets, a bound, and a deadline."""
-
     frame: Frame
     thresholds: Thresholds
     bound: float
-    enough: float  # the gap to the bound, relative, up to which it counts; beyond, what local search suggests
+    max_gap: float  # the bound is used if the relative gap to it is at most this; else the estimate of local search
     rng: np.random.Generator
     deadline: Deadline
 
     def weigh(self, point: PatternPoint, least_gap: float = np.inf, steps: int = 0) -> Columns:
-        point, view, count = reweigh(self.frame, point, LAST_GAIN, WEIGHING, self.deadline)
-        return self._columns(point, view, least_gap, steps + count)
+        point, view, num_steps = reweigh(self.frame, point, WEIGHING_TOL, MAX_WEIGHING_STEPS, self.deadline)
+        return self._columns(point, view, least_gap, steps + num_steps)
 
     def exchange(self, columns: Columns) -> Columns:
-        """Let the sets that were found take the place of the lightest, and weigh again."""
-        point, further = columns.point, columns.unknown
+        """Replace the lightest sets by the violated ones, and weight the sets again."""
+        point, new_sets = columns.point, columns.new_sets
         size = len(self.frame.share)
-        playing = point.sets.sum(axis=1) == 1
-        playing[np.argsort(-point.weights, kind="stable")[: (DRAWN + 1) * size - len(further)]] = True
-        sets = np.vstack([point.sets[playing], further])
-        weights = np.append(point.weights[playing], np.full(len(further), np.median(point.weights[playing])))
+        kept_mask = point.sets.sum(axis=1) == 1
+        kept_mask[np.argsort(-point.weights, kind="stable")[: (SETS_PER_USER_TYPE + 1) * size - len(new_sets)]] = True
+        sets = np.vstack([point.sets[kept_mask], new_sets])
+        weights = np.append(point.weights[kept_mask], np.full(len(new_sets), np.median(point.weights[kept_mask])))
         weights *= size / weights.sum()
         return self.weigh(replace(point, sets=sets, weights=weights), columns.least_gap, columns.steps)
 
-    def generated(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
-        point, view, count = columns.follow_path(self.frame, point, aim, STEPS, self.deadline)
-        return self._columns(point, view, least_gap, steps + count)
+    def solve(self, point: PatternPoint, aim: float, least_gap: float, steps: int) -> Columns:
+        point, view, num_steps = columns.follow_path(self.frame, point, aim, MAX_STEPS, self.deadline)
+        return self._columns(point, view, least_gap, steps + num_steps)
 
     def step(self, state: Columns) -> Columns:
-        """Keep the patterns of largest weight for their slack, add those found, and solve again."""
-        point, further, size = state.point, state.unknown, len(self.frame.share)
-        playing = point.sets.sum(axis=1) == 1  # these alone make sure that G is regular
+        """Keep the patterns of largest ratio of weight to slack, add the violated ones, and solve again."""
+        point, new_sets, size = state.point, state.new_sets, len(self.frame.share)
+        kept_mask = point.sets.sum(axis=1) == 1  # single user types guarantee that G is non-singular
         order = np.argsort(-point.weights / point.slacks, kind="stable")
-        playing[order[: max(MOST, ROOM * size) - len(further)]] = True
-        aim = CLOSER * min(state.least_gap, 1.0)
-        if not len(further):
-            aim = CLOSER * min(aim, columns.progress(self.frame, point, state.view))
+        kept_mask[order[: max(MIN_PATTERN_LIMIT, PATTERNS_PER_USER_TYPE * size) - len(new_sets)]] = True
+        aim = GAP_FACTOR * min(state.least_gap, 1.0)
+        if not len(new_sets):
+            aim = GAP_FACTOR * min(aim, columns.progress(self.frame, point, state.view))
         product = aim * state.view.objective / len(point.sets)
-        point = points.replace_patterns(self.frame, point, playing, further, product)
-        return self.generated(point, max(aim, FINEST), state.least_gap, state.steps)
+        point = points.replace_patterns(self.frame, point, kept_mask, new_sets, product)
+        return self.solve(point, max(aim, MIN_TOL), state.least_gap, state.steps)
 
     def _columns(self, point: PatternPoint, view: View, least_gap: float, steps: int) -> Columns:
-        """Look for patterns at a point; without time left, suggest no bound."""
-        rise, further = self._violated_patterns(point, view)
+        """Search for violated patterns at a point; after the deadline, the estimated bound is 0."""
+        rise, violated = self._violated_patterns(point, view)
         objective, suggested = columns.objective_and_bound(
             self.frame, point, view, np.inf if self.deadline.passed else rise
         )
         gap = (objective - suggested) / suggested if suggested > 0 else np.inf
-        proven = self.bound > 0 and objective <= (1 + self.enough) * self.bound
-        lower = self.bound if proven else suggested
-        return Columns(point, view, objective, lower, further, steps, min(gap, least_gap))
+        use_bound = self.bound > 0 and objective <= (1 + self.max_gap) * self.bound
+        lower_bound = self.bound if use_bound else suggested
+        return Columns(point, view, objective, lower_bound, violated, steps, min(gap, least_gap))
 
     def _violated_patterns(self, point: PatternPoint, view: View) -> tuple[float, Sets]:
-        """Climb from patterns in use, moved a little, and from drawn ones; return the rise and those violated."""
+        """Search from perturbed current patterns and from random sets; return the rise of costs and violated sets."""
         size, rng = len(self.frame.share), self.rng
-        climbers = max(CLIMBERS * size, LEAST)
-        used = point.sets[np.argsort(-point.weights, kind="stable")[:climbers]]
-        used = used ^ (rng.random(used.shape) < PERTURBATION_SIZE / size)
-        random = self.thresholds.draw(climbers, rng)
-        mixed = np.outer(point.costs, point.share)
-        form = view.matrix @ view.matrix.T - (mixed + mixed.T) / 2
-        scores, sets = climb(form, point.share, self.frame.epsilon, np.vstack([used, random]), self.deadline)
-        proper = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
-        if not proper.size:
+        climbers = max(CLIMBERS_PER_USER_TYPE * size, MIN_CLIMBERS)
+        perturbed = point.sets[np.argsort(-point.weights, kind="stable")[:climbers]]
+        perturbed = perturbed ^ (rng.random(perturbed.shape) < PERTURBATION_SIZE / size)
+        random_sets = self.thresholds.draw(climbers, rng)
+        costs_by_share = np.outer(point.costs, point.share)
+        form = view.matrix @ view.matrix.T - (costs_by_share + costs_by_share.T) / 2
+        scores, sets = climb(form, point.share, self.frame.epsilon, np.vstack([perturbed, random_sets]), self.deadline)
+        violated = np.flatnonzero((scores > 0) & sets.any(axis=1) & ~sets.all(axis=1))
+        if not violated.size:
             return 0.0, sets[:0]
-        order = proper[np.argsort(-scores[proper], kind="stable")]
+        order = violated[np.argsort(-scores[violated], kind="stable")]
         return float(scores[order[0]]), columns.distinct(self.frame, sets[order])[: ADDED * size]
 
 
 # Subset selection with few outputs: the best strategy for workloads that treat all user types equally.
 #
-# Where ``W'W = a I + b 1 1'`` every strategy whose rows are patterns of k user types with ``G`` of the same form is
-# best, for the right k. Choosing all sets of k types is subset selection (Ye and Barg, "Optimal schemes for discrete
+# If ``W'W = a I + b 1 1'``, every strategy with patterns of k user types and ``G`` of the same form is optimal, for
+# the right k. Choosing all sets of k types is subset selection (Ye and Barg, "Optimal schemes for discrete
 # distribution estimation under locally differential privacy", IEEE Trans. Inf. Theory 64(8), 2018), which has too many
-# outputs to list. G only requires that pairs of user types occur equally often together: a design. Here the translates
-# of a few sets on a circle, weighed such that every difference of places occurs equally often.
+# outputs to list. G only requires a design: pairs of user types occur equally often together. Here the design consists
+# of all rotations of a few sets on a circle, weighted such that all distances occur equally often.
 
 
-BASES = 4  # random sets whose translates are weighed, for each difference of places
-LARGEST = 512  # user types up to which all translates fit into memory: there are some n²/2 of them
-MET = 1e-10  # largest miss of an equal share of a difference, relative, that counts as none
+BASE_SETS = 4  # random sets per distance
+MAX_USER_TYPES = 512  # all rotations fit into memory up to here: there are about n²/2
+BALANCE_TOL = 1e-10  # relative tolerance on the frequencies of the distances
 
 
 def treats_all_equally(problem: LocalStrategy) -> bool:
-    """Whether ``W'W`` is a multiple of the identity but for a constant, and no prior tells user types apart."""
+    """Return whether ``W'W = a I + b 1 1'`` and the prior is uniform."""
     gram = problem.root.T @ problem.root
     size = len(gram)
-    across = gram[~np.eye(size, dtype=bool)]
-    spread = np.ptp(np.diagonal(gram)) + np.ptp(across)
-    return bool(spread <= ALIKE * np.abs(gram).max() and np.ptp(problem.prior) <= ALIKE)
+    off_diagonal = gram[~np.eye(size, dtype=bool)]
+    variation = np.ptp(np.diagonal(gram)) + np.ptp(off_diagonal)
+    return bool(variation <= EQUALITY_TOL * np.abs(gram).max() and np.ptp(problem.prior) <= EQUALITY_TOL)
 
 
 def strategy(problem: LocalStrategy, rng: np.random.Generator) -> Array | None:
-    """Return such a strategy (m, n), or None where the random sets do not suffice, or would be too many."""
-    if problem.user_types > LARGEST:
+    """Return a strategy from a design, shape (m, n), or None if the random sets do not suffice or would be too many."""
+    if problem.user_types > MAX_USER_TYPES:
         return None
     # Imported here so that solvers load without it.
     from scipy.optimize import nnls
 
-    size, best = problem.user_types, local.selected_size(problem.user_types, problem.epsilon)
+    size, set_size = problem.user_types, local.selected_size(problem.user_types, problem.epsilon)
     differences = size // 2
-    random = np.argsort(rng.random((BASES * differences, size)), axis=1) < best
-    # Sets with equal steps, for distances that few random sets of few user types hold.
-    places = np.outer(np.arange(1, differences + 1), np.arange(best)) % size
-    stepped = np.zeros((differences, size), dtype=bool)
-    np.put_along_axis(stepped, places, True, axis=1)
-    bases = np.vstack([random, stepped[stepped.sum(axis=1) == best]])
-    # With the same transform but at 0 for a mean over the sets, all distances occur equally often.
-    spectra = np.abs(np.fft.rfft(bases, axis=1)[:, 1:]) ** 2 / (best * (size - best) / (size - 1))
-    system = np.vstack([spectra.T, np.ones(len(bases))])
+    random_sets = np.argsort(rng.random((BASE_SETS * differences, size)), axis=1) < set_size
+    # Arithmetic progressions, for distances that few random sets contain if there are few user types.
+    members = np.outer(np.arange(1, differences + 1), np.arange(set_size)) % size
+    arithmetic_sets = np.zeros((differences, size), dtype=bool)
+    np.put_along_axis(arithmetic_sets, members, True, axis=1)
+    base_sets = np.vstack([random_sets, arithmetic_sets[arithmetic_sets.sum(axis=1) == set_size]])
+    # If the mean spectrum of the sets is constant except at 0, all distances occur equally often.
+    spectra = np.abs(np.fft.rfft(base_sets, axis=1)[:, 1:]) ** 2 / (set_size * (size - set_size) / (size - 1))
+    system = np.vstack([spectra.T, np.ones(len(base_sets))])
     shares, _ = nnls(system, np.ones(len(system)))
-    if np.abs(system @ shares - 1).max() > MET:
+    if np.abs(system @ shares - 1).max() > BALANCE_TOL:
         return None
-    used = np.flatnonzero(shares > 0)
+    positive = np.flatnonzero(shares > 0)
     translates = (np.arange(size)[:, None] + np.arange(size)) % size
-    rows = local.rows(np.vstack([bases[index][translates] for index in used]), problem.epsilon)
-    return np.asarray(np.repeat(shares[used], size)[:, None] * rows)
+    rows = local.rows(np.vstack([base_sets[index][translates] for index in positive]), problem.epsilon)
+    return np.asarray(np.repeat(shares[positive], size)[:, None] * rows)

@@ -1,4 +1,4 @@
-"""Local privacy: the best strategy by column generation, or a good one by search."""
+"""Local privacy: the optimal strategy by column generation, or a good strategy by search."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from dualmech.problems.local.strategy import LocalDual, LocalPoint, LocalStrateg
 from dualmech.progress import Deadline, Progress, Status
 from dualmech.solution import Solution
 
-EXACT = 20  # user types up to which ``auto`` prices all patterns at every step
-LARGEST_EXACT = 24  # user types up to which ``exact`` may be asked for
+MAX_PRICED = 20  # maximum number of user types for which ``auto`` prices all patterns at every step
+MAX_EXACT = 24  # maximum number of user types for method ``exact``
 
-MARGIN, ATTEMPTS = 0.5, 4
-"""Share of the tolerance that the solver aims at, and how often it aims lower where the judge proves less."""
+TOL_FACTOR, MAX_ATTEMPTS = 0.5, 4
+"""The solver's tolerance relative to the user's, and the number of attempts if the judge proves less."""
 
-BARELY, LEAST_MOMENTS = 0.1, 1e-5  # share of the tolerance at which the bound of moments ends, and where it does so
+MOMENTS_TOL_FACTOR, MIN_MOMENTS_TOL = 0.1, 1e-5  # tolerance of the moments bound: relative to the user's, and minimum
 
-NEARLY = 0.9  # the share of the tolerance that it aims at where the bound is known beforehand
+KNOWN_BOUND_FACTOR = 0.9  # as `TOL_FACTOR`, if the bound is known before the search
 
-ENDING = 4.0  # time to judge strategies at the end, in units of the time to make them of patterns
+JUDGING_FACTOR = 4.0  # time reserved for judging strategies, relative to the time to construct them
 
-SEARCHING = 0.4  # share of the time for the patterns, where the rest is for a bound on all of them
+SEARCH_SHARE = 0.4  # fraction of the time limit for the search if a bound on all patterns follows
 
-PATH = 0.3  # share of the time for a bound before the search, where few multipliers prove it
+BOUND_SHARE = 0.3  # fraction of the time limit for a bound before the search
 
-RESUMED = 0.95  # share of the time at which a search resumed after the bound ends
+RESUME_SHARE = 0.95  # fraction of the time limit at the end of a resumed search
 
-MULTIPLIED = 256  # user types up to which multipliers come to prove more than the closed form within a limit
+MAX_MULTIPLIER_USER_TYPES = 256  # beyond, multipliers rarely beat the closed-form bound within a time limit
 
-JUDGING, TIMED = 0.5, 26
-"""Share of the time that the judge may take to price all patterns, and user types up to which it takes no time. The
-time for so many predicts the time for more."""
+MAX_JUDGING_SHARE, TIMED_USER_TYPES = 0.5, 26
+"""Maximum fraction of the time limit for the judge to price all patterns, and a number of user types for which pricing
+takes negligible time. The time for more user types is extrapolated from that number."""
 
 SEARCHED = "patterns were searched for, not priced all: the strategy is the best one found, and the bound may be loose"
 
@@ -50,30 +50,28 @@ SEARCHED = "patterns were searched for, not priced all: the strategy is the best
 def solve_strategy(
     problem: LocalStrategy, limits: loop.Limits, *, method: str = "auto", start: object = None
 ) -> Solution:
-    """Solve the problem by pricing all patterns where they are few, else by a search; see `dualmech.fast.solve`."""
-    return (Exact() if problem.user_types <= EXACT else Restart()).solve(problem, limits, start=start)
+    """Solve the problem by pricing all patterns if they are few, else by a search; see `dualmech.fast.solve`."""
+    return (Exact() if problem.user_types <= MAX_PRICED else Restart()).solve(problem, limits, start=start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exact(Method):
-    """Column generation that prices all 2^n patterns of n user types, of which it takes at most 24."""
+    """Column generation that prices all 2^n patterns of n user types, at most 24."""
 
     name = "exact"
     problems = ("LocalStrategy",)
 
     def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: object = None) -> Solution:
-        if (size := problem.user_types) > LARGEST_EXACT:
-            raise InvalidInputError(
-                f"method exact prices all patterns, of {LARGEST_EXACT} user types at most, got {size}"
-            )
-        frame, limits = _framed(problem, limits, self.name, start)
+        if (size := problem.user_types) > MAX_EXACT:
+            raise InvalidInputError(f"method exact prices all patterns of at most {MAX_EXACT} user types, got {size}")
+        frame, limits = _in_frame(problem, limits, self.name, start)
         with np.errstate(all="ignore"):
             return _by_columns(problem, frame, limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restart(Method):
-    """A search for patterns from random starts, which proves less than `Exact`.
+    """A search for patterns from random starts, with a weaker bound than `Exact`.
 
     `rng` is a `numpy.random.Generator`, or a seed.
     """
@@ -87,14 +85,14 @@ class Restart(Method):
         validate.generator(rng=self.rng)
 
     def solve(self, problem: LocalStrategy, limits: loop.Limits, *, start: object = None) -> Solution:
-        frame, limits = _framed(problem, limits, self.name, start)
+        frame, limits = _in_frame(problem, limits, self.name, start)
         generator = validate.generator(rng=self.rng)
         with np.errstate(all="ignore"):
             return _by_design(problem, limits, generator) or _by_search(problem, frame, limits, generator)
 
 
-def _framed(problem: LocalStrategy, limits: loop.Limits, method: str, start: object) -> tuple[Frame, loop.Limits]:
-    """Return the problem in the solver's units, and limits that report progress in the problem's; refuse a start."""
+def _in_frame(problem: LocalStrategy, limits: loop.Limits, method: str, start: object) -> tuple[Frame, loop.Limits]:
+    """Return the problem in the solver's units, and limits that report progress in the problem's units."""
     if start is not None:
         raise InvalidInputError(f"start belongs to gradient descent, not to method {method!r}")
     with np.errstate(all="ignore"):
@@ -106,23 +104,23 @@ def _by_columns(
     problem: LocalStrategy,
     frame: Frame,
     limits: loop.Limits,
-    begin: Columns | None = None,
+    start_state: Columns | None = None,
     history: tuple[Progress, ...] = (),
     solver: str = "fast:exact",
 ) -> Solution:
-    """Generate columns until the judge proves the gap, and leave out the patterns that play no part in the end."""
-    started, aim = time.perf_counter(), MARGIN * limits.tol
-    for _ in range(ATTEMPTS):
-        outcome = columns.generate(frame, replace(limits, tol=aim), begin)
+    """Generate columns until the judge proves the gap, and drop superfluous patterns at the end."""
+    start_time, aim = time.perf_counter(), TOL_FACTOR * limits.tol
+    for _ in range(MAX_ATTEMPTS):
+        outcome = columns.generate(frame, replace(limits, tol=aim), start_state)
         best, history = outcome.best_dual, (*history, *outcome.history)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start_time
         answer = points.best(
             problem,
             points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view),
             [points.dual(frame, best.point, best.view)],
             tol=limits.tol,
             otherwise=outcome.reason or Status.STALLED,
-            message=_ending(outcome, seconds),
+            message=_stop_message(outcome, seconds),
             iterations=outcome.iterations,
             seconds=seconds,
             solver=solver,
@@ -130,38 +128,43 @@ def _by_columns(
         )
         if answer.gap <= limits.tol or outcome.reason is not None:
             break
-        # The judge may count the gap relative to less, or be less sure of the bound.
-        begin, reached = outcome.best_primal, history[-1].gap
-        aim = MARGIN * min(aim, reached * limits.tol / answer.gap)
-        if not aim > 0:  # its own two sides meet up to rounding, or the judge can prove nothing: none is closer
+        # The judge's gap can be larger: it is relative to a smaller number, or its bound includes rounding errors.
+        start_state, last_gap = outcome.best_primal, history[-1].gap
+        aim = TOL_FACTOR * min(aim, last_gap * limits.tol / answer.gap)
+        if not aim > 0:  # the solver's gap is 0 up to rounding, or the judge's is infinite
             break
     return answer
 
 
 def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: np.random.Generator) -> Solution:
-    """Search for a good strategy, and for multipliers that bound all patterns where there are too many to price."""
-    began = time.perf_counter()
-    known = _known_bound(problem, frame, limits.deadline)
+    """Search for a good strategy; if there are too many patterns to price, also for multipliers that prove a bound."""
+    start_time = time.perf_counter()
+    known_bound = _known_bound(problem, frame, limits.deadline)
     judging = _judging_seconds(problem, limits.deadline)
-    few, closed_form = judging < np.inf, problem.user_types > MULTIPLIED and limits.deadline.left is not None
-    outcome, drawn, proven = _searched(problem, frame, limits, rng, known, judging)
+    price_all, closed_form = (
+        judging < np.inf,
+        problem.user_types > MAX_MULTIPLIER_USER_TYPES and limits.deadline.left is not None,
+    )
+    outcome, best_random, bound_met = _search(problem, frame, limits, rng, known_bound, judging)
     unlimited = limits.deadline.left is None and not limits.steps_given
-    if few and unlimited and not proven and problem.user_types > TIMED:  # a judgement alone would take seconds
-        return _all_priced(problem, frame, limits, outcome)
-    last = outcome.best_dual if few else outcome.best_primal
-    dual = points.dual(frame, last.point, last.view)
-    remarks = (_ending(outcome, time.perf_counter() - began), SEARCHED)
-    pointed = time.perf_counter()
-    candidates = _candidates(problem, frame, outcome, drawn)
-    ending = ENDING * (time.perf_counter() - pointed)
-    duals = [dual] if few else []
-    if known is not None:
-        duals.insert(0, known)
-    elif not few and (closed_form or proven):
+    if price_all and unlimited and not bound_met and problem.user_types > TIMED_USER_TYPES:  # judging takes seconds
+        return _price_all(problem, frame, limits, outcome)
+    last_state = outcome.best_dual if price_all else outcome.best_primal
+    dual = points.dual(frame, last_state.point, last_state.view)
+    messages = (_stop_message(outcome, time.perf_counter() - start_time), SEARCHED)
+    candidate_start = time.perf_counter()
+    candidates = _candidates(problem, frame, outcome, best_random)
+    judging_time = JUDGING_FACTOR * (time.perf_counter() - candidate_start)
+    duals = [dual] if price_all else []
+    if known_bound is not None:
+        duals.insert(0, known_bound)
+    elif not price_all and (closed_form or bound_met):
         duals = [points.closed_form_weights(problem, dual)]
-    elif not few:
-        duals = [_improved(problem, frame, outcome, candidates[0], dual, limits, limits.deadline.before(ending))]
-        outcome = _resumed(problem, frame, outcome, duals[0], limits, rng)
+    elif not price_all:
+        duals = [
+            _improved_bound(problem, frame, outcome, candidates[0], dual, limits, limits.deadline.before(judging_time))
+        ]
+        outcome = _resumed_search(problem, frame, outcome, duals[0], limits, rng)
         candidates += points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
     answer = points.best(
         problem,
@@ -169,67 +172,73 @@ def _by_search(problem: LocalStrategy, frame: Frame, limits: loop.Limits, rng: n
         duals,
         tol=limits.tol,
         otherwise=outcome.reason or Status.STALLED,
-        message="; ".join(filter(None, remarks)),
+        message="; ".join(filter(None, messages)),
         iterations=outcome.iterations,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start_time,
         solver="fast:restart",
         history=outcome.history,
     )
-    if not few or answer.status is not Status.STALLED:
+    if not price_all or answer.status is not Status.STALLED:
         return answer
-    exact = _all_priced(problem, frame, limits, outcome)
-    return min(exact, answer, key=lambda ending: ending.gap)
+    exact = _price_all(problem, frame, limits, outcome)
+    return min(exact, answer, key=lambda judging_time: judging_time.gap)
 
 
-def _searched(
+def _search(
     problem: LocalStrategy,
     frame: Frame,
     limits: loop.Limits,
     rng: np.random.Generator,
-    known: LocalDual | None,
-    judging: float,
+    known_bound: LocalDual | None,
+    judging_time: float,
 ) -> tuple[loop.Outcome[Columns], Columns, bool]:
-    """Return the outcome of a search, the best of the drawn sets, and whether a bound known beforehand proves it."""
-    few, deadline = judging < np.inf, limits.deadline
-    bound = 0.0 if few else local.trace_bound(problem.root, problem.epsilon)
-    closed_form = problem.user_types > MULTIPLIED and deadline.left is not None
-    searching = deadline.after(1.0 if closed_form else SEARCHING)
-    if known is not None:
-        bound, searching = float(known.costs.sum()), deadline.after(RESUMED)  # costs are scaled so
-    if few:
-        searching = deadline.before(judging)
-    aim = MARGIN * limits.tol if few or known is None else NEARLY * limits.tol
-    within = replace(limits, tol=aim, deadline=searching)
-    outcome, drawn = search.search(problem, frame, within, rng, bound, aim if few or known is None else np.inf)
-    return outcome, drawn, outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
+    """Return the outcome of a search, the best random sets, and whether a bound from before the search is met."""
+    price_all, deadline = judging_time < np.inf, limits.deadline
+    bound = 0.0 if price_all else local.trace_bound(problem.root, problem.epsilon)
+    closed_form = problem.user_types > MAX_MULTIPLIER_USER_TYPES and deadline.left is not None
+    search_deadline = deadline.after(1.0 if closed_form else SEARCH_SHARE)
+    if known_bound is not None:
+        bound, search_deadline = (
+            float(known_bound.costs.sum()),
+            deadline.after(RESUME_SHARE),
+        )  # costs are scaled such that their sum is the bound
+    if price_all:
+        search_deadline = deadline.before(judging_time)
+    aim = TOL_FACTOR * limits.tol if price_all or known_bound is None else KNOWN_BOUND_FACTOR * limits.tol
+    search_limits = replace(limits, tol=aim, deadline=search_deadline)
+    outcome, best_random = search.search(
+        problem, frame, search_limits, rng, bound, aim if price_all or known_bound is None else np.inf
+    )
+    return outcome, best_random, outcome.best_primal.objective * frame.unit**2 <= (1 + aim) * bound
 
 
 def _candidates(
-    problem: LocalStrategy, frame: Frame, outcome: loop.Outcome[Columns], drawn: Columns
+    problem: LocalStrategy, frame: Frame, outcome: loop.Outcome[Columns], best_random: Columns
 ) -> list[LocalPoint]:
-    """Return the strategies of a search's best patterns; after few steps, of those that it began with, too."""
+    """Return the strategies of the best patterns of a search and, after few steps, of its initial patterns."""
     candidates = points.strategies(problem, frame, outcome.best_primal.point, outcome.best_primal.view)
-    if outcome.best_primal is not drawn and outcome.iterations <= search.STEPS:
-        # So few steps may leave the patterns with worse weights than they began with.
-        candidates += points.strategies(problem, frame, drawn.point, drawn.view)
+    if outcome.best_primal is not best_random and outcome.iterations <= search.MAX_STEPS:
+        # After few steps the patterns may have worse weights than at the start.
+        candidates += points.strategies(problem, frame, best_random.point, best_random.view)
     return candidates
 
 
-def _all_priced(problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns]) -> Solution:
-    """Generate columns from the patterns at which a search ended, of which it may have missed some."""
-    begin = columns.priced(frame, outcome.best_primal, limits.deadline)
-    further = limits if limits.steps_given else replace(limits, max_iterations=begin.steps + limits.max_iterations)
-    return _by_columns(problem, frame, further, begin, outcome.history, "fast:restart")
+def _price_all(problem: LocalStrategy, frame: Frame, limits: loop.Limits, outcome: loop.Outcome[Columns]) -> Solution:
+    start_state = columns.price_all(frame, outcome.best_primal, limits.deadline)
+    column_limits = (
+        limits if limits.steps_given else replace(limits, max_iterations=start_state.steps + limits.max_iterations)
+    )
+    return _by_columns(problem, frame, column_limits, start_state, outcome.history, "fast:restart")
 
 
 def _known_bound(problem: LocalStrategy, frame: Frame, deadline: Deadline) -> LocalDual | None:
-    """Return what proves a bound before the search, where few multipliers do and all patterns take long to price."""
-    if frame.adversary or not EXACT < problem.user_types <= MULTIPLIED:
+    """Return dual weights with few multipliers before the search, if all patterns take long to price; else None."""
+    if frame.adversary or not MAX_PRICED < problem.user_types <= MAX_MULTIPLIER_USER_TYPES:
         return None
-    return local_bound.few_multipliers(problem, deadline.after(PATH))
+    return local_bound.few_multipliers(problem, deadline.after(BOUND_SHARE))
 
 
-def _improved(
+def _improved_bound(
     problem: LocalStrategy,
     frame: Frame,
     outcome: loop.Outcome[Columns],
@@ -238,21 +247,21 @@ def _improved(
     limits: loop.Limits,
     deadline: Deadline,
 ) -> LocalDual:
-    """Return the bound of the moments of the best patterns; where they end early, the best one that is found.
+    """Return the moments bound of the best patterns if that is optimal, else the best of several bounds.
 
-    It may be at the adversary's prior, or at the even one, from which it climbs best.
+    They are for the adversary's prior or, since climbing is easier there, for the uniform prior.
     """
-    enough = max(BARELY * limits.tol, LEAST_MOMENTS)
-    best, near = local_bound.moments_bound(problem, frame, outcome.best_primal.point, enough, deadline)
-    if best is not None and near:
+    tolerance = max(MOMENTS_TOL_FACTOR * limits.tol, MIN_MOMENTS_TOL)
+    best, is_optimal = local_bound.moments_bound(problem, frame, outcome.best_primal.point, tolerance, deadline)
+    if best is not None and is_optimal:
         return best
-    tried = [*([] if best is None else [best]), local_bound.improve_bound(problem, dual, deadline)]
+    candidates = [*([] if best is None else [best]), local_bound.improve_bound(problem, dual, deadline)]
     if dual.prior is not None:
-        tried.append(local_bound.improve_even_bound(problem, dual, deadline))
-    return max(tried, key=lambda weights: problem.certify(points.primal(problem, point), weights).lower_bound)
+        candidates.append(local_bound.improve_even_bound(problem, dual, deadline))
+    return max(candidates, key=lambda weights: problem.certify(points.primal(problem, point), weights).lower_bound)
 
 
-def _resumed(
+def _resumed_search(
     problem: LocalStrategy,
     frame: Frame,
     outcome: loop.Outcome[Columns],
@@ -260,47 +269,50 @@ def _resumed(
     limits: loop.Limits,
     rng: np.random.Generator,
 ) -> loop.Outcome[Columns]:
-    """Search on in the time that the bound left, where the search was cut and its weights are exact."""
-    cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.FEW
-    steps, until = limits.max_iterations - outcome.iterations, limits.deadline.after(RESUMED)
-    if not cut or limits.deadline.left is None or steps <= 0 or until.passed:
+    """Continue an interrupted search with Newton steps in the time that remains after the bound."""
+    was_cut = outcome.reason is Status.STEPS_EXHAUSTED and problem.user_types <= search.MAX_EXACT
+    steps, end_time = limits.max_iterations - outcome.iterations, limits.deadline.after(RESUME_SHARE)
+    if not was_cut or limits.deadline.left is None or steps <= 0 or end_time.passed:
         return outcome
-    bound = 0.0 if frame.adversary else float(dual.costs.sum())  # they are scaled so
-    within = replace(limits, tol=MARGIN * limits.tol, max_iterations=steps, deadline=until, callback=None)
-    more = search.resume(problem, frame, outcome.best_primal, within, rng, bound)
-    return replace(more, iterations=outcome.iterations + more.iterations, history=(*outcome.history, *more.history))
+    bound = 0.0 if frame.adversary else float(dual.costs.sum())  # costs are scaled such that their sum is the bound
+    search_limits = replace(limits, tol=TOL_FACTOR * limits.tol, max_iterations=steps, deadline=end_time, callback=None)
+    resumed = search.resume(problem, frame, outcome.best_primal, search_limits, rng, bound)
+    return replace(
+        resumed, iterations=outcome.iterations + resumed.iterations, history=(*outcome.history, *resumed.history)
+    )
 
 
 def _judging_seconds(problem: LocalStrategy, deadline: Deadline) -> float:
-    """Return the judge's seconds to price all patterns; infinite where they are too many, or it does not price them."""
+    """Return the seconds that the judge takes to price all patterns; inf if that is too long, or if it does not."""
     size = problem.user_types
-    if size > local.EXACT or deadline.left is None or size <= TIMED:
+    if size > local.EXACT or deadline.left is None or size <= TIMED_USER_TYPES:
         return 0.0 if size <= local.EXACT else np.inf
-    began = time.perf_counter()
-    local.worst_by_size(np.diag(np.arange(1.0, TIMED + 1)), problem.epsilon)  # not the same in reverse: the longer way
-    seconds = (time.perf_counter() - began) * 2.0 ** (size - TIMED)
-    return seconds if seconds <= JUDGING * deadline.left else np.inf
+    start_time = time.perf_counter()
+    local.worst_by_size(
+        np.diag(np.arange(1.0, TIMED_USER_TYPES + 1)), problem.epsilon
+    )  # without reversal symmetry, which takes longer
+    seconds = (time.perf_counter() - start_time) * 2.0 ** (size - TIMED_USER_TYPES)
+    return seconds if seconds <= MAX_JUDGING_SHARE * deadline.left else np.inf
 
 
-def _ending(outcome: loop.Outcome[Columns], seconds: float) -> str:
-    """Say that a run was cut, nothing where it was not."""
-    cut = outcome.reason is Status.STEPS_EXHAUSTED
-    return loop.stopped_message(outcome.iterations, seconds) if cut else ""
+def _stop_message(outcome: loop.Outcome[Columns], seconds: float) -> str:
+    was_cut = outcome.reason is Status.STEPS_EXHAUSTED
+    return loop.stopped_message(outcome.iterations, seconds) if was_cut else ""
 
 
 def _by_design(problem: LocalStrategy, limits: loop.Limits, rng: np.random.Generator) -> Solution | None:
-    """Return subset selection by a design where the workload treats all user types equally: then it is optimal."""
-    began = time.perf_counter()
-    known = search.strategy(problem, rng) if search.treats_all_equally(problem) else None
-    if known is None:
+    """Return subset selection by a design if the workload treats all user types equally: then it is optimal."""
+    start_time = time.perf_counter()
+    design = search.strategy(problem, rng) if search.treats_all_equally(problem) else None
+    if design is None:
         return None
-    point = problem.feasible(LocalPoint(known, problem.prior))
+    point = problem.feasible(LocalPoint(design, problem.prior))
     return points.best(
         problem,
         [point],
         [points.closed_form_weights(problem, problem.dual_at(point))],
         tol=limits.tol,
         otherwise=Status.ROUNDING,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start_time,
         solver="fast:design",
     )

@@ -1,4 +1,4 @@
-"""From a problem on a geometry to the bare arrays that the engine needs, and back: one module per geometry."""
+"""Reductions of problems on a geometry to the arrays of the engine: one module per geometry."""
 
 REDUCTIONS = {
     "Dense": "dualmech.fast.reductions.dense:ascend_dense",
@@ -8,6 +8,6 @@ REDUCTIONS = {
     "Stream": "dualmech.fast.reductions.stream:ascend_stream",
     "RangeStream": "dualmech.fast.reductions.stream:ascend_stream",
     "Epochs": "dualmech.fast.reductions.epochs:ascend_epochs",
-    "EpochStream": "dualmech.fast.reductions.epoch_stream:ascend_drawn_out",
+    "EpochStream": "dualmech.fast.reductions.epoch_stream:ascend_prolonged",
 }
-"""The place of each geometry's solver, by the name of the geometry's class."""
+"""The solver of each geometry, by the name of the geometry's class."""

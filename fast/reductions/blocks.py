@@ -1,7 +1,7 @@
 """Unions of product tables: the ascent of the dual function on blocks, with a weight for every orbit.
 
-Where every block has one coordinate and all records cost the same, as with marginals and on a circle, the problem is
-query weighting, and its interior-point method solves it.
+If every block has one coordinate and all records have equal costs, as for marginals and on a circle, the problem is a
+query weighting problem, and is solved by the interior-point method for these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from dualmech import validate
 from dualmech.fast.engine import ascent, interior_point, loop
 from dualmech.fast.engine.dual_function import DenseDual
-from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, Part
+from dualmech.fast.engine.orbits import OrbitProgram, Part, RankOneProgram
 from dualmech.fast.engine.precision import remaining_limits
 from dualmech.geometry.block_rows import UNMOVED_TOLERANCE, Block, with_still
 from dualmech.geometry.blocks import BlockPoint, Blocks
@@ -31,66 +31,66 @@ from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution, retold
 from dualmech.validate import Array
 
-# Pairs of cells have many kinds, of which few bind: the ascent runs on those alone, and others join as needed.
+# Neighbours that are pairs of cells have many orbits, few of them binding: the ascent uses an active set of orbits.
 #
-# Weights on some neighbours prove a bound for all, with 0 for the others; noise is judged under all. Where a neighbour
-# that was left out turns out to cost the most, only a round is lost.
+# Weights on some neighbours prove a bound for all, with weight 0 for the others, and noise is judged for all
+# neighbours. If an omitted neighbour has the maximum cost, it is added in another round.
 
 
-MANY = 512  # kinds of neighbours from which on most of them are first left out
-TRIAL_STEPS = 30  # steps of the fixed point on all neighbours, which say which of them may bind
-NEAR, WEIGHTY = (
+MIN_ORBITS_TO_RESTRICT = 512  # with fewer orbits of neighbours, all are used from the start
+TRIAL_STEPS = 30  # steps of the fixed point on all neighbours, to select the active ones
+COST_TOL, WEIGHT_TOL = (
     1e-3,
     1e-2,
-)  # cost below the largest, and weight of the largest, relative, that a neighbour begins with
-MOST_ROUNDS = 20
+)  # initially active: cost within this of the maximum, or at least this fraction of the maximum weight
+MAX_ROUNDS = 20
 
 
 def solve_binding(
     problem: FitnessForUse | TotalVariance, ascend: Callable[..., Solution], limits: loop.Limits
 ) -> Solution:
-    began, geometry = time.perf_counter(), problem.geometry
-    trial = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
-    answer = ascend(problem, trial, method="fixed_point")
+    start_time, geometry = time.perf_counter(), problem.geometry
+    trial_limits = replace(limits, max_iterations=min(TRIAL_STEPS, limits.max_iterations))
+    answer = ascend(problem, trial_limits, method="fixed_point")
     if answer.status is Status.CERTIFIED:
         return answer
     forms, weights = geometry.forms(answer.primal), answer.dual.neighbour_weights
     if forms is None:
         return ascend(problem, limits, method="auto")
-    kept = (forms.profile >= (1 - NEAR) * forms.cost) | (weights >= WEIGHTY * weights.max())
+    active = (forms.profile >= (1 - COST_TOL) * forms.cost) | (weights >= WEIGHT_TOL * weights.max())
     history = list(answer.history)
-    for _ in range(MOST_ROUNDS):
-        steps = history[-1].iteration
-        left = remaining_limits(limits, answer)
-        if left is None:
+    for _ in range(MAX_ROUNDS):
+        steps_before = history[-1].iteration
+        remaining = remaining_limits(limits, answer)
+        if remaining is None:
             break
-        numbers, binding = getattr(problem, problem.numbers), geometry.restricted(np.flatnonzero(kept))
-        fewer = type(problem)(problem.workload, numbers, geometry=binding)
-        outcome = ascend(fewer, replace(left, tol=limits.tol / 2), method="auto")
-        history += [replace(news, iteration=news.iteration + steps) for news in outcome.history]
-        answer = _for_all(problem, outcome, kept, limits, history, time.perf_counter() - began)
+        numbers, binding = getattr(problem, problem.numbers), geometry.restricted(np.flatnonzero(active))
+        restricted = type(problem)(problem.workload, numbers, geometry=binding)
+        outcome = ascend(restricted, replace(remaining, tol=limits.tol / 2), method="auto")
+        history += [replace(news, iteration=news.iteration + steps_before) for news in outcome.history]
+        answer = _extend_solution(problem, outcome, active, limits, history, time.perf_counter() - start_time)
         if answer.status is Status.CERTIFIED or outcome.status is not Status.CERTIFIED:
             break
         forms = geometry.forms(answer.primal)
         if forms is None:
             break
-        joining = ~kept & (forms.profile > (1 + limits.tol / 4) * forms.profile[kept].max())
-        if not joining.any():
+        violated = ~active & (forms.profile > (1 + limits.tol / 4) * forms.profile[active].max())
+        if not violated.any():
             break
-        kept |= joining
+        active |= violated
     return answer
 
 
-def _for_all(
+def _extend_solution(
     problem: FitnessForUse | TotalVariance,
     solution: Solution,
-    kept: npt.NDArray[np.bool_],
+    active: npt.NDArray[np.bool_],
     limits: loop.Limits,
     history: Sequence[Progress],
     seconds: float,
 ) -> Solution:
-    weights = np.zeros(len(kept))
-    weights[kept] = solution.dual.neighbour_weights
+    weights = np.zeros(len(active))
+    weights[active] = solution.dual.neighbour_weights
     return judged_solution(
         problem,
         problem.feasible(solution.primal),
@@ -105,78 +105,94 @@ def _for_all(
 
 Index = npt.NDArray[np.intp]
 
-UNMOVED = 1e-12  # largest part of a row in the moved directions, relative to the row, that is rounding
+INSENSITIVE_TOL = 1e-12  # relative norm of a row in the sensitive directions that is a rounding error
 
-MARGIN = 0.1
-"""Share of the tolerance that the interior-point method aims at; the rest is for the judge's own rounding."""
+TOL_FACTOR = 0.1
+"""The tolerance of the interior-point method relative to the user's; the rest is for the judge's rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockReduction(ascent.Reduced):
-    """A problem on blocks without the orbits that constrain nothing."""
+    """A problem on blocks without the orbits that impose no constraint."""
 
-    # which of the blocks of several coordinates have rank one, and joined the blocks of one coordinate
-    thin: tuple[bool, ...]
-    live: Index  # which of all blocks of rank one some neighbour moves; the others have next to no noise
-    moved: tuple[Array | None, ...]  # of each other block, the directions that some neighbour moves; None: all
-    rank_one: int  # number of all blocks of rank one
+    # the blocks of several coordinates that have rank one, and are treated as blocks of one coordinate
+    is_rank_one: tuple[bool, ...]
+    sensitive_blocks: Index  # the sensitive blocks of rank one; the others get almost no noise
+    sensitive: tuple[Array | None, ...]  # the sensitive directions of each other block; None if all
+    rank_one: int  # number of blocks of rank one
 
     @classmethod
     def of(cls, blocks: Blocks, scale: Array, fixed: bool = False) -> BlockReduction:
-        """Reduce; `scale` (orbits,) multiplies the rows, and where `fixed` their weights are in it."""
-        thin = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
-        others = [block for block, single in zip(blocks.matrix_blocks, thin, strict=True) if not single]
-        moved = tuple(block.moved() for block in others)
-        wide = [
-            (block, moves, _moved_rows(block, moves))
-            for block, moves in zip(others, moved, strict=True)
-            if moves is None or moves.size
+        """Reduce; `scale` (orbits,) multiplies the rows, and includes their weights if they are `fixed`."""
+        is_rank_one = tuple(len(block.moves) == 1 for block in blocks.matrix_blocks)
+        matrix_blocks = [
+            block for block, is_rank_one in zip(blocks.matrix_blocks, is_rank_one, strict=True) if not is_rank_one
         ]
-        squares, reach = _rank_one(blocks, thin)
-        live, rank_one = np.flatnonzero(np.diff(sp.csc_array(reach).indptr)), reach.shape[1]
-        squares, reach = squares[:, live], reach[:, live]
-        touched, needed = np.diff(reach.indptr) > 0, np.diff(squares.indptr) > 0
-        for block, _, seen in wide:
-            touched[block.orbits[np.any(block.steps, axis=0)]] = True
-            needed[block.rows[seen]] = True
-        cells, queries = np.flatnonzero(touched), np.flatnonzero(needed)
-        numbers = np.cumsum(touched) - 1, np.cumsum(needed) - 1 + len(cells)
-        parts = tuple(_part(block, moves, seen, scale, numbers, fixed) for block, moves, seen in wide)
+        sensitive = tuple(block.moved() for block in matrix_blocks)
+        parts_data = [
+            (block, directions, _sensitive_rows(block, directions))
+            for block, directions in zip(matrix_blocks, sensitive, strict=True)
+            if directions is None or directions.size
+        ]
+        squares, squared = _rank_one(blocks, is_rank_one)
+        sensitive_blocks, rank_one = (
+            np.flatnonzero(np.diff(sp.csc_array(squared).indptr)),
+            squared.shape[1],
+        )
+        squares, squared = (
+            squares[:, sensitive_blocks],
+            squared[:, sensitive_blocks],
+        )
+        has_cell, has_query = np.diff(squared.indptr) > 0, np.diff(squares.indptr) > 0
+        for block, _, rows in parts_data:
+            has_cell[block.orbits[np.any(block.steps, axis=0)]] = True
+            has_query[block.rows[rows]] = True
+        cells, queries = np.flatnonzero(has_cell), np.flatnonzero(has_query)
+        numbers = np.cumsum(has_cell) - 1, np.cumsum(has_query) - 1 + len(cells)
+        parts = tuple(_part(block, directions, rows, scale, numbers, fixed) for block, directions, rows in parts_data)
         squares = sp.csr_array(squares.multiply((scale**2)[:, None]))
         squares = sp.csr_array(squares.sum(axis=0)[None, :]) if fixed else squares[queries]
-        diagonal = DiagonalProgram(squares, reach[cells], fixed) if squares.shape[1] else None
+        diagonal = RankOneProgram(squares, squared[cells], fixed) if squares.shape[1] else None
         program = OrbitProgram(parts, diagonal, len(cells), 0 if fixed else len(queries), fixed)
-        shape = len(touched), len(blocks.tables)
-        return cls(program, cells, queries, shape, thin, live, moved, rank_one)
+        shape = len(has_cell), len(blocks.tables)
+        return cls(program, cells, queries, shape, is_rank_one, sensitive_blocks, sensitive, rank_one)
 
     def covariance(self, parts: tuple[Array, tuple[Array, ...]]) -> BlockPoint:
         levels = self._all_levels(parts[0])
-        solved = iter(parts[1])
-        wide = iter([with_still(next(solved) if moves is None or moves.size else None, moves) for moves in self.moved])
-        single = len(levels) - sum(self.thin)
-        narrow = iter(levels[single:])
-        covariances = tuple(np.full((1, 1), next(narrow)) if is_thin else next(wide) for is_thin in self.thin)
-        return BlockPoint(levels[:single], covariances)
+        solved_blocks = iter(parts[1])
+        matrix_covariances = iter(
+            [
+                with_still(next(solved_blocks) if moves is None or moves.size else None, moves)
+                for moves in self.sensitive
+            ]
+        )
+        num_scalar = len(levels) - sum(self.is_rank_one)
+        scalar_levels = iter(levels[num_scalar:])
+        covariances = tuple(
+            np.full((1, 1), next(scalar_levels)) if is_thin else next(matrix_covariances)
+            for is_thin in self.is_rank_one
+        )
+        return BlockPoint(levels[:num_scalar], covariances)
 
     def _all_levels(self, levels: Array) -> Array:
-        """Return levels of all blocks of rank one, next to none where no neighbour moves anything."""
+        """Return levels of all blocks of rank one, tiny for the insensitive blocks."""
         floors = np.full(self.rank_one, UNMOVED_TOLERANCE * (levels.max() if len(levels) else 1.0))
-        floors[self.live] = levels
+        floors[self.sensitive_blocks] = levels
         return floors
 
 
 def ascend_blocks(
     problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto", start: Solution | None = None
 ) -> Solution:
-    """Ascend the dual of a problem on blocks; where all have one coordinate, weigh them as queries."""
+    """Ascend the dual of a problem on blocks, or solve it as query weighting if all blocks have one coordinate."""
     validate.choice(ascent.METHODS, method=method)
     ascend = partial(ascent.ascend, _reduced)
     blocks = problem.geometry
-    several = blocks.neighbours is not None and blocks.neighbours.several_cells
-    if several and method == "auto" and start is None and blocks.reach.shape[0] >= MANY:
+    several_cells = blocks.neighbours is not None and blocks.neighbours.several_cells
+    if several_cells and method == "auto" and start is None and blocks.reach.shape[0] >= MIN_ORBITS_TO_RESTRICT:
         return retold(solve_binding(problem, ascend, limits), solver="fast:auto")
-    alike = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
-    if method != "fixed_point" and alike and start is None and not problem.sums_variances:
+    equal_costs = not blocks.matrix_blocks and blocks.reach.shape[0] == 1 and blocks.reach.nnz == len(blocks.keys)
+    if method != "fixed_point" and equal_costs and start is None and not problem.sums_variances:
         return retold(_by_query_weighting(problem, limits), solver=f"fast:{method}")
     return ascend(problem, limits, method=method, start=start)
 
@@ -187,64 +203,69 @@ def _reduced(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
     return ascent.with_weights(problem, BlockReduction.of(problem.geometry, scale, fixed))
 
 
-def _moved_rows(block: Block, moved: Array | None) -> Index:
-    if moved is None:
+def _sensitive_rows(block: Block, directions: Array | None) -> Index:
+    if directions is None:
         return np.arange(len(block.rows))
     lengths = np.linalg.norm(block.queries, axis=1)
-    return np.flatnonzero(np.linalg.norm(block.queries @ moved, axis=1) > UNMOVED * lengths)
+    return np.flatnonzero(np.linalg.norm(block.queries @ directions, axis=1) > INSENSITIVE_TOL * lengths)
 
 
 def _part(
-    block: Block, moved: Array | None, seen: Index, scale: Array, numbers: tuple[Index, Index], fixed: bool
+    block: Block, directions: Array | None, row_indices: Index, scale: Array, numbers: tuple[Index, Index], fixed: bool
 ) -> Part:
-    rows, steps = block.queries[seen] * scale[block.rows[seen], None], block.steps
-    if moved is not None:
-        rows, steps = rows @ moved, moved.T @ steps
+    rows, steps = block.queries[row_indices] * scale[block.rows[row_indices], None], block.steps
+    if directions is not None:
+        rows, steps = rows @ directions, directions.T @ steps
     if fixed and len(rows) > rows.shape[1]:
         rows = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: rows.shape[1]]
-    kept = np.flatnonzero(np.any(steps, axis=0))
-    whole = block.steps is block.moves and len(steps) == steps.shape[1]
-    program = DenseDual(rows, None if whole else np.ascontiguousarray(steps[:, kept]), fixed=fixed)
-    groups = [numbers[0][block.orbits[kept]], *([] if fixed else [numbers[1][block.rows[seen]]])]
-    joined = np.concatenate(groups)
-    return Part(program, joined, np.ones(len(joined)))
+    nonzero = np.flatnonzero(np.any(steps, axis=0))
+    is_identity = block.steps is block.moves and len(steps) == steps.shape[1]
+    program = DenseDual(rows, None if is_identity else np.ascontiguousarray(steps[:, nonzero]), fixed=fixed)
+    groups = [numbers[0][block.orbits[nonzero]], *([] if fixed else [numbers[1][block.rows[row_indices]]])]
+    all_groups = np.concatenate(groups)
+    return Part(program, all_groups, np.ones(len(all_groups)))
 
 
-def _rank_one(blocks: Blocks, thin: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return the squared entries of all blocks of rank one, by orbits of queries and by orbits of cells."""
-    single = [block for block, is_thin in zip(blocks.matrix_blocks, thin, strict=True) if is_thin]
+def _rank_one(blocks: Blocks, is_rank_one: tuple[bool, ...]) -> tuple[sp.csr_array, sp.csr_array]:
+    """Return the squared entries of all blocks of rank one, for orbits of queries and for orbits of cells."""
+    blocks_of_rank_one = [block for block, is_thin in zip(blocks.matrix_blocks, is_rank_one, strict=True) if is_thin]
     squares = [
         blocks.scalar_blocks,
-        *(_column(len(blocks.tables), block.rows, block.queries[:, 0]) for block in single),
+        *(_column(len(blocks.tables), block.rows, block.queries[:, 0]) for block in blocks_of_rank_one),
     ]
-    reach = [blocks.reach, *(_column(blocks.reach.shape[0], block.orbits, block.steps[0]) for block in single)]
-    return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(reach, format="csr"))
+    squared = [
+        blocks.reach,
+        *(_column(blocks.reach.shape[0], block.orbits, block.steps[0]) for block in blocks_of_rank_one),
+    ]
+    return sp.csr_array(sp.hstack(squares, format="csr")), sp.csr_array(sp.hstack(squared, format="csr"))
 
 
 def _column(size: int, rows: Index, entries: Array) -> sp.csr_array:
-    seen = np.flatnonzero(entries)
-    return sp.csr_array((entries[seen] ** 2, (rows[seen], np.zeros(len(seen), dtype=np.intp))), shape=(size, 1))
+    nonzero = np.flatnonzero(entries)
+    return sp.csr_array(
+        (entries[nonzero] ** 2, (rows[nonzero], np.zeros(len(nonzero), dtype=np.intp))), shape=(size, 1)
+    )
 
 
 def _by_query_weighting(problem: FitnessForUse | TotalVariance, limits: loop.Limits) -> Solution:
-    """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j``: query weighting, by its interior-point method.
+    """Minimise ``Σ_t 1/τ_t`` subject to ``Σ_t v_jt² τ_t ≤ c_j`` as query weighting.
 
-    With marginal tables, most subspaces lie under one table each, so Newton's equations reduce to the others: a few
-    hundred where the tables are tens of thousands.
+    For marginals, most subspaces belong to a single table, so the Newton equations reduce to the other subspaces: a few
+    hundred for tens of thousands of tables.
     """
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     blocks, targets = problem.geometry, problem.row_targets
     queries = np.flatnonzero(np.diff(blocks.scalar_blocks.indptr))
     costs = np.asarray(blocks.reach.sum(axis=0)).ravel()
     with np.errstate(all="ignore"):
         sensitivities = blocks.scalar_blocks[queries].multiply(1 / targets[queries, None]).T.tocsr()
-        filled = sensitivities.nnz / math.prod(sensitivities.shape)
+        density = sensitivities.nnz / math.prod(sensitivities.shape)
         program = interior_point.WeightingProgram.of(
-            costs, sensitivities.toarray() if filled > 0.2 else sensitivities, 1
+            costs, sensitivities.toarray() if density > 0.2 else sensitivities, 1
         )
-        outcome = interior_point.minimise(program, limits, MARGIN)
+        outcome = interior_point.minimise(program, limits, TOL_FACTOR)
     weights = np.zeros(len(targets))
     weights[queries] = outcome.best_dual.dual / targets[queries] / outcome.best_dual.dual.sum()
     primal, dual = problem.feasible(BlockPoint(outcome.best_primal.answer * program.units)), np.ones(1)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start_time
     return outcome.solution(problem, primal, FitnessDual(dual, weights), limits, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Several epochs: from a problem on its phases to the bare arrays of `fast.engine.phases`, and back."""
+"""Several epochs: reduction of a problem on phases to the arrays of `fast.engine.phases`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmech.fast.engine.phases import PhaseProgram, PhaseWeights
 from dualmech.fast.reductions import dense
 from dualmech.fast.reductions.classes import best_mechanism
 from dualmech.geometry.apart import as_signs
-from dualmech.geometry.epoch_stream import MOST_UNKNOWNS
+from dualmech.geometry.epoch_stream import MAX_UNKNOWNS
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.weights import FitnessDual, VarianceDual
 from dualmech.problems.base import dual_of
@@ -30,22 +30,21 @@ from dualmech.validate import Array
 
 METHODS = ("auto", "newton")
 
-AN_INTERVAL = (
-    "No optimum is known for persons whose parts are at least so far apart: "
-    "noise and bound are the best that were found."
+INTERVAL_MESSAGE = (
+    "No optimum is known for participations with a minimum separation: noise and bound are the best that were found."
 )
 
-OF_SIGNS = (
-    "Weights for signs are means over the signs of normal numbers, which leaves an interval; geometry 'dense' takes a "
-    "column for each choice of signs, and closes it where they are few."
+SIGNS_MESSAGE = (
+    "Dual weights for signs are means over the signs of normal variables, which leaves a gap; geometry 'dense' takes a "
+    "column for each choice of signs, and closes the gap if they are few."
 )
 
-MOST_WAYS = 2**27
-"""Weights of ways from step to step, by number of parts, up to which the bound for persons so far apart is ascended."""
+MAX_WALK_WEIGHTS = 2**27
+"""Maximum number of weights of walks (participations times the square of steps) for a minimum separation."""
 
-PATIENCE = 80  # steps without a smaller gap after which the ascent for persons so far apart ends
+MAX_STALLED_STEPS = 80  # the ascent for a minimum separation ends after this number of steps without a smaller gap
 
-RAISED = 1e-3  # share of the first weights in those of an earlier solution
+MIXING = 1e-3  # fraction of uniform weights mixed into the weights of an earlier solution
 
 
 def ascend_epochs(
@@ -55,21 +54,21 @@ def ascend_epochs(
     method: str = "auto",
     start: Solution | None = None,
 ) -> Solution:
-    """Ascend the dual of a problem whose persons take part in several steps, by Newton's method."""
+    """Ascend the dual of a problem with several participations per user by Newton's method."""
     validate.choice(METHODS, method=method)
     geometry: Epochs = problem.geometry
     if geometry.neighbours.at_least:
-        return _ascend_apart(problem, limits, method, start)
+        return _ascend_walks(problem, limits, method, start)
     check_size(geometry, 0 if problem.sums_variances else geometry.workload.shape[0])
-    # The steps, phase by phase.
+    # The steps, sorted by phase.
     order: Any = geometry.phases[geometry.phases >= 0]
-    kept = np.flatnonzero(geometry.workload.row_norms() > 0)
+    query_indices = np.flatnonzero(geometry.workload.row_norms() > 0)
     with np.errstate(all="ignore"):
-        rows, unit = _rows(problem, order, kept)
+        rows, unit = _rows(problem, order, query_indices)
         program = PhaseProgram(rows, geometry.phases >= 0, problem.sums_variances)
         limits = replace(limits, unit=limits.unit * unit)
         outcome = loop.run(
-            phases.start(program, None if start is None else _earlier(start, problem, program, kept)),
+            phases.start(program, None if start is None else _start_weights(start, problem, program, query_indices)),
             partial(phases.step, tol=loop.MARGIN * limits.tol),
             limits,
         )
@@ -78,80 +77,79 @@ def ascend_epochs(
         covariance[np.ix_(order, order)] = best.covariance
         basis = geometry.basis
         primal = problem.feasible(basis @ covariance @ basis.T)
-        answer = outcome.solution(problem, primal, _phase_dual(problem, weights, kept), limits)
+        answer = outcome.solution(problem, primal, _phase_dual(problem, weights, query_indices), limits)
     message = answer.message
     if answer.status is Status.STALLED:
-        message = OF_SIGNS if geometry.neighbours.parts == "signs" else message
+        message = SIGNS_MESSAGE if geometry.neighbours.parts == "signs" else message
     return retold(answer, solver=f"fast:{method}", message=message)
 
 
-def _ascend_apart(
+def _ascend_walks(
     problem: FitnessForUse | TotalVariance, limits: loop.Limits, method: str, start: Solution | None
 ) -> Solution:
-    """Return the best noise that is known, and ascend the bound by L-BFGS."""
     geometry: Epochs = problem.geometry
     rule, steps = geometry.neighbours, geometry.workload.shape[1]
     if start is not None:
-        raise InvalidInputError(f"start is not for neighbours ({rule}): the ascent of their bound begins anew")
-    if (size := min(rule.times, -(-steps // rule.separation)) * steps**2) > MOST_WAYS:
+        raise InvalidInputError(f"start is not supported for neighbours ({rule}): solve without it")
+    if (size := min(rule.times, -(-steps // rule.separation)) * steps**2) > MAX_WALK_WEIGHTS:
         raise InvalidInputError(
-            f"problem has {size} weights of ways from step to step (limit {MOST_WAYS}): parts times the square of steps"
+            f"problem has {size} weights of walks (limit {MAX_WALK_WEIGHTS}): participations times the square of steps"
         )
-    kept = np.flatnonzero(geometry.workload.row_norms() > 0)
-    rows, unit = _rows(problem, np.arange(steps), kept)
+    query_indices = np.flatnonzero(geometry.workload.row_norms() > 0)
+    rows, unit = _rows(problem, np.arange(steps), query_indices)
     program = WalkProgram(rows, rule.times, rule.separation, rule.parts, problem.sums_variances)
     with np.errstate(all="ignore"):
-        objective, primal, strategy = _noise_apart(problem, limits)
+        objective, primal, strategy = _best_known_noise(problem, limits)
         limits = replace(limits, unit=limits.unit * unit)
-        first = WalkState(program.at(program.begin(strategy)), objective / unit)
-        outcome = loop.run(first, apart.step, limits, patience=PATIENCE)
+        start_state = WalkState(program.at(program.begin(strategy)), objective / unit)
+        outcome = loop.run(start_state, apart.step, limits, patience=MAX_STALLED_STEPS)
     point = outcome.best_dual.point
-    answer = outcome.solution(problem, primal, _dual(problem, point.dual, point.query_weights, kept), limits)
-    message = AN_INTERVAL if answer.status is Status.STALLED else answer.message
+    answer = outcome.solution(problem, primal, _dual(problem, point.dual, point.query_weights, query_indices), limits)
+    message = INTERVAL_MESSAGE if answer.status is Status.STALLED else answer.message
     return retold(answer, solver=f"fast:{method}", message=message)
 
 
-def _noise_apart(problem: FitnessForUse | TotalVariance, limits: loop.Limits) -> tuple[float, Array, Array]:
-    """Return the objective of the better noise, its covariance, and the best strategy of bands.
+def _best_known_noise(problem: FitnessForUse | TotalVariance, limits: loop.Limits) -> tuple[float, Array, Array]:
+    """Return the objective and the covariance of the best known noise, and the best banded strategy.
 
-    Bands cost what they share; far fewer parts than fit cost little more than one record each, so that the best noise
-    for one record is the other that is judged.
+    The candidates are the best banded strategy and the optimal noise for a single record, which is good if users have
+    far fewer participations than the steps allow.
     """
     geometry: Epochs = problem.geometry
     rule, steps = geometry.neighbours, geometry.workload.shape[1]
     bands = Bands(steps, min(rule.separation, steps), rule, equal=False)
     _, banded = best_mechanism(problem, bands, rule, limits.deadline)
-    alone = dense.ascend_dense(problem.for_one_record(), replace(limits, callback=None))
+    single_record = dense.ascend_dense(problem.for_one_record(), replace(limits, callback=None))
     candidates = []
-    for point in (problem.as_primal(banded), alone.primal):
-        noise = problem.feasible(point)
-        forms = geometry.forms(noise)
+    for point in (problem.as_primal(banded), single_record.primal):
+        covariance = problem.feasible(point)
+        forms = geometry.forms(covariance)
         if forms is not None:
             objective = forms.total(problem.row_weights)[0] if problem.sums_variances else forms.cost
-            candidates.append((objective, noise))
+            candidates.append((objective, covariance))
     objective, primal = min(candidates, key=lambda candidate: candidate[0])
     return objective, primal, banded.matrix
 
 
 def check_size(geometry: Epochs, queries: int) -> None:
-    """Refuse a problem with more unknowns than the Hessian may have; say how many steps fit."""
+    """Raise `InvalidInputError` for a problem with too many unknowns for a Hessian."""
     count, times = geometry.phases.shape
     per_step = 1 + times * (times - 1) // 2
-    if (unknowns := count * per_step + queries) > MOST_UNKNOWNS:
-        fitting = max(MOST_UNKNOWNS - queries, 0) // per_step * times
+    if (unknowns := count * per_step + queries) > MAX_UNKNOWNS:
+        max_steps = max(MAX_UNKNOWNS - queries, 0) // per_step * times
         raise InvalidInputError(
-            f"problem has {unknowns} masses, correlations and weights of queries (limit {MOST_UNKNOWNS}): in "
-            f"{times} epochs at most {fitting} steps with so many queries"
+            f"problem has {unknowns} masses, correlations and weights of queries (limit {MAX_UNKNOWNS}): with "
+            f"{times} epochs and {queries} query weights, at most {max_steps} steps are supported"
         )
 
 
-def _rows(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tuple[Array, float]:
-    """Return rows of equal targets, or with the roots of their weights, no more of these than steps, and their unit.
+def _rows(problem: FitnessForUse | TotalVariance, order: Any, query_indices: Any) -> tuple[Array, float]:
+    """Return query rows over their targets, or times the roots of their weights, and the unit of the objective.
 
-    The unit is the problem's objective that is 1 in the program.
+    Rows with fixed weights are reduced to at most the number of steps.
     """
-    factors = np.sqrt(problem.row_weights[kept])
-    rows = problem.geometry.workload.dense()[np.ix_(kept, order)] * factors[:, None]
+    factors = np.sqrt(problem.row_weights[query_indices])
+    rows = problem.geometry.workload.dense()[np.ix_(query_indices, order)] * factors[:, None]
     largest = float(np.abs(rows).max())
     rows = rows / largest
     if problem.sums_variances and len(rows) > rows.shape[1]:
@@ -159,35 +157,38 @@ def _rows(problem: FitnessForUse | TotalVariance, order: Any, kept: Any) -> tupl
     return np.asarray(rows), largest**2
 
 
-def _phase_dual(problem: FitnessForUse | TotalVariance, weights: PhaseWeights, kept: Any) -> FitnessDual | VarianceDual:
-    """Return dual weights of the problem: of signs the matrices G with ``R = (2/π) arcsin(G)``."""
+def _phase_dual(
+    problem: FitnessForUse | TotalVariance, weights: PhaseWeights, query_indices: Any
+) -> FitnessDual | VarianceDual:
+    """Return dual weights of the problem; for signs, the matrices G with ``R = (2/π) arcsin(G)``."""
     geometry: Epochs = problem.geometry
     present = geometry.phases >= 0
     blocks = weights.blocks / weights.masses().sum() * (present[:, :, None] & present[:, None, :])
     if geometry.neighbours.parts == "signs":
         blocks = as_signs(blocks)
-    return _dual(problem, blocks, weights.queries, kept)
+    return _dual(problem, blocks, weights.queries, query_indices)
 
 
 def _dual(
-    problem: FitnessForUse | TotalVariance, neighbour_weights: Array, query_weights: Array, kept: Any
+    problem: FitnessForUse | TotalVariance, neighbour_weights: Array, query_weights: Array, query_indices: Any
 ) -> FitnessDual | VarianceDual:
-    shares = np.zeros(problem.geometry.workload.shape[0])
+    all_query_weights = np.zeros(problem.geometry.workload.shape[0])
     if not problem.sums_variances:
-        shares[kept] = query_weights / query_weights.sum()
-    return dual_of(problem, neighbour_weights, shares)
+        all_query_weights[query_indices] = query_weights / query_weights.sum()
+    return dual_of(problem, neighbour_weights, all_query_weights)
 
 
-def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, kept: Any) -> PhaseWeights:
-    """Return an earlier solution's weights, a little of the first weights mixed in; refuse those of other phases."""
-    first = program.first_weights()
+def _start_weights(
+    start: Solution, problem: FitnessForUse | TotalVariance, program: PhaseProgram, query_indices: Any
+) -> PhaseWeights:
+    uniform = program.first_weights()
     dual: Any = getattr(start, "dual", None)
     blocks: Any = getattr(dual, "neighbour_weights", None)
     queries: Any = getattr(dual, "query_weights", None)
     query_count = problem.geometry.workload.shape[0]
-    if np.shape(blocks) != first.blocks.shape or (not program.fixed and np.shape(queries) != (query_count,)):
+    if np.shape(blocks) != uniform.blocks.shape or (not program.fixed and np.shape(queries) != (query_count,)):
         raise InvalidInputError(
-            f"start must be a solution over {first.blocks.shape[0]} phases of {first.blocks.shape[1]} steps"
+            f"start must be a solution over {uniform.blocks.shape[0]} phases of {uniform.blocks.shape[1]} steps"
         )
     correlations = np.array(blocks)
     if problem.geometry.neighbours.parts == "signs":
@@ -197,8 +198,8 @@ def _earlier(start: Solution, problem: FitnessForUse | TotalVariance, program: P
         )
     diagonal = np.arange(correlations.shape[1])
     correlations[:, diagonal, diagonal] = correlations[:, diagonal, diagonal].max(axis=1, keepdims=True)
-    mixed = (1 - RAISED) * correlations / correlations[:, 0, 0].sum() + RAISED * first.blocks
+    mixed_blocks = (1 - MIXING) * correlations / correlations[:, 0, 0].sum() + MIXING * uniform.blocks
     if problem.sums_variances:
-        return PhaseWeights(mixed, first.queries)
-    scaled = queries[kept] * problem.row_targets[kept]
-    return PhaseWeights(mixed, (1 - RAISED) * scaled / scaled.sum() + RAISED * first.queries)
+        return PhaseWeights(mixed_blocks, uniform.queries)
+    scaled = queries[query_indices] * problem.row_targets[query_indices]
+    return PhaseWeights(mixed_blocks, (1 - MIXING) * scaled / scaled.sum() + MIXING * uniform.queries)

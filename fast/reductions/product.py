@@ -1,4 +1,4 @@
-"""Product workloads: each factor by its own solver, to a share of the tolerance."""
+"""Product workloads: each factor separately, to a fraction of the tolerance."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dualmech.solution import Solution, combine_factors, retold
 
 
 def solve_product(problem: FitnessForUse | TotalVariance, limits: loop.Limits, *, method: str = "auto") -> Solution:
-    """Solve the problem to a proven gap, each different factor once.
+    """Solve the problem to a proven gap, with one run for each distinct factor.
 
-    The limit on steps holds for each factor, the time limit for all together.
+    The limit on steps is for each factor, the time limit for all factors together.
     """
-    began, known, factors = time.perf_counter(), {}, problem.factors
+    start_time, solutions, factors = time.perf_counter(), {}, problem.factors
     for factor in factors:
-        if factor in known:
+        if factor in solutions:
             continue
         factor_limits = replace(limits, tol=share_of(problem, limits.tol))
-        known[factor] = solve_on_geometry(factor, factor_limits, method=method)
-    answers = [known[factor] for factor in factors]
+        solutions[factor] = solve_on_geometry(factor, factor_limits, method=method)
+    answers = [solutions[factor] for factor in factors]
     answer = combine_factors(problem, answers, type(answers[0].dual), limits.tol)
-    return retold(answer, seconds=time.perf_counter() - began)
+    return retold(answer, seconds=time.perf_counter() - start_time)

@@ -1,4 +1,4 @@
-"""Running sums: the dual function, its gradient and products with its Hessian in time proportional to their number."""
+"""Running sums: the dual function, its gradient and products with its Hessian in linear time."""
 
 from __future__ import annotations
 
@@ -22,86 +22,87 @@ from dualmech.problems.variance import TotalVariance
 from dualmech.solution import Solution
 from dualmech.validate import Array
 
-# With T of `geometry.tridiagonal` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and
-# the relative derivatives of 2F are the diagonals of ``T^-½`` and ``T'^-½``. Minus its Hessian in relative weights is
-# therefore these 2 n numbers times the change of the weights, less their own change: for the sum of poles that stands
-# for the inverse square root, by the derivative of the recurrences of p and r. This is for each pole a linear
-# recurrence forwards and one backwards, followed through many stretches at a time. Both terms use the same poles, so
-# most of the error of the poles cancels.
+# With T of `geometry.tridiagonal` for weights λ on cells and μ on sums, the dual function is ``F = tr T^-½``, and the
+# relative derivatives of 2F are the diagonals of ``T^-½`` and ``T'^-½``. Minus its Hessian in relative weights is
+# therefore these 2 n numbers times the change of the weights, minus the change of the numbers. The inverse square root
+# is a sum of poles, whose derivatives follow from the recurrences of p and r: for each pole one forward and one
+# backward linear recurrence, evaluated for many stretches at a time. Both terms use the same poles, so most of the
+# quadrature error cancels.
 
-SHARE = 1e-2  # largest error of the quadrature of an evaluation, as a share of the tolerance
+QUADRATURE_TOL_FACTOR = 1e-2  # maximum quadrature error of an evaluation, relative to the tolerance
 
-COARSE = 1e-2
-"""Largest error of the quadrature of the Hessian while the gap is larger; then, the gap.
+MAX_HESSIAN_ERROR = 1e-2
+"""Maximum quadrature error of the Hessian; for smaller gaps, the gap.
 
-It decides the pace and not the answer, but where weights fall together the Hessian is as small as the gap.
+It affects the convergence rate, not the answer. If weights decrease together, the Hessian is as small as the gap.
 """
 
-SINGLE = 1e-4  # error of that quadrature from which on single precision is enough
+SINGLE_PRECISION_ERROR = 1e-4  # single precision suffices for a larger quadrature error
 
-DIAGONAL = 0.25
-"""The Hessian's diagonal, over the costs: it lies between 0 and ½, and is ½ where all singular values are equal."""
+DIAGONAL_RATIO = 0.25
+"""Approximate diagonal of the Hessian over the costs: between 0 and ½, and ½ if all singular values are equal."""
 
-EVALUATION, PRODUCT = 3000.0, 150.0  # operations a sum, as measured
+EVALUATION_OPERATIONS, PRODUCT_OPERATIONS = 3000.0, 150.0  # measured operations per sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derivative:
-    """How a recurrence of the poles changes, in stretches (l, p, s), and what depends on it.
+    """The derivatives of a recurrence of the poles and its functions, in stretches (l, p, s).
 
     The logarithm of ``y_k = g_k (y_{k-1} + w) / D_k``, ``D_k = y_{k-1} + w + h_k``, changes by ``x_k = dg_k - A_k dh_k
-    + κ_k x_{k-1}`` with those of g and h; ``A_k = h_k / D_k`` and ``κ_k = A_k y_{k-1} / (y_{k-1} + w)``.
+    + κ_k x_{k-1}`` for changes dg and dh of the logarithms of g and h; ``A_k = h_k / D_k`` and ``κ_k = A_k y_{k-1} /
+    (y_{k-1} + w)``.
     """
 
     halves: Array  # A
-    passed: Array  # κ
-    costs: Array  # what costs lose as x grows
-    room: Array  # for x
-    variances: Array | None  # what variances gain; None where nobody asks for them
-    whole: Array  # the products of κ over each stretch (p, s)
-    backwards: bool  # whether y follows from the next step's, on which the variances depend
+    previous_factors: Array  # κ
+    costs: Array  # minus the derivative of costs in x
+    workspace: Array  # for x
+    variances: Array | None  # derivative of variances; None if not needed
+    stretch_products: Array  # products of κ over each stretch (p, s)
+    backwards: bool  # whether y depends on the next step, on whose y the variances depend
 
     @classmethod
-    def of(cls, shape: tuple[int, int, int], kind: type, backwards: bool, both: bool) -> Derivative:
-        parts: list[Array] = [np.empty(shape, dtype=kind) for _ in range(4 + both)]
-        halves, passed, costs, room, *variances = parts
-        whole = np.ones(shape[1:], dtype=kind)
-        return cls(halves, passed, costs, room, variances[0] if both else None, whole, backwards)
+    def of(cls, shape: tuple[int, int, int], kind: type, backwards: bool, with_variances: bool) -> Derivative:
+        arrays: list[Array] = [np.empty(shape, dtype=kind) for _ in range(4 + with_variances)]
+        halves, passed, costs, room, *variances = arrays
+        stretch_products = np.ones(shape[1:], dtype=kind)
+        return cls(halves, passed, costs, room, variances[0] if with_variances else None, stretch_products, backwards)
 
-    def at(self, step: int, poles: slice, half: Array, before: Array, shift: Array) -> None:
-        """Set A and κ of a step, for some poles, given h and the y before."""
-        shifted = before + shift
-        share = half / (shifted + half)
-        self.halves[step, poles] = share
-        share *= before / shifted
-        self.passed[step, poles] = share
-        self.whole[poles] *= share
+    def at(self, step: int, poles: slice, half: Array, previous: Array, shift: Array) -> None:
+        """Set A and κ of a step for some poles, from h and the previous y."""
+        shifted = previous + shift
+        fraction = half / (shifted + half)
+        self.halves[step, poles] = fraction
+        fraction *= previous / shifted
+        self.previous_factors[step, poles] = fraction
+        self.stretch_products[poles] *= fraction
 
     def changes(self, by_gains: Array, by_halves: Array) -> tuple[Array, Array]:
-        """Return the changes of costs and variances through y (l, s), when g and h change (l, s)."""
-        steps, last = range(len(by_gains))[:: -1 if self.backwards else 1], np.zeros_like(self.passed[0])
-        for step in steps:  # as if x were 0 before each stretch
-            x = np.multiply(self.halves[step], by_halves[step], out=self.room[step])
+        """Return the changes of costs and variances through y, shape (l, s), for changes of log g and log h (l, s)."""
+        steps, previous = range(len(by_gains))[:: -1 if self.backwards else 1], np.zeros_like(self.previous_factors[0])
+        for step in steps:  # with x = 0 before each stretch
+            x = np.multiply(self.halves[step], by_halves[step], out=self.workspace[step])
             np.subtract(by_gains[step], x, out=x)
-            x += self.passed[step] * last
-            last = x
+            x += self.previous_factors[step] * previous
+            previous = x
         costs, variances = np.zeros((2, *by_gains.shape), dtype=by_gains.dtype)
-        x = more = self._starts(last)
+        x = correction = self._starts(previous)
         for step in steps:
-            earlier, more = x, self.passed[step] * more
-            x = np.add(self.room[step], more, out=self.room[step])
+            last_x, correction = x, self.previous_factors[step] * correction
+            x = np.add(self.workspace[step], correction, out=self.workspace[step])
             costs[step] = np.einsum("ps,ps->s", self.costs[step], x)
             if self.variances is not None:
-                variances[step] = np.einsum("ps,ps->s", self.variances[step], earlier if self.backwards else x)
+                variances[step] = np.einsum("ps,ps->s", self.variances[step], last_x if self.backwards else x)
         return costs, variances
 
     def _starts(self, ends: Array) -> Array:
-        """Return x before each stretch, from x at its end where it begins with 0."""
-        ends, whole = np.ascontiguousarray(ends.T), np.ascontiguousarray(self.whole.T)
+        """Return x before each stretch, from the x at its end that starts at 0."""
+        ends, stretch_products = np.ascontiguousarray(ends.T), np.ascontiguousarray(self.stretch_products.T)
         starts, x = np.empty_like(ends), np.zeros_like(ends[0])
         for stretch in range(len(ends))[:: -1 if self.backwards else 1]:
             starts[stretch] = x
-            x = ends[stretch] + whole[stretch] * x
+            x = ends[stretch] + stretch_products[stretch] * x
         return np.ascontiguousarray(starts.T)
 
 
@@ -109,83 +110,88 @@ class Derivative:
 class Curvature:
     """Products with minus the Hessian of 2F in relative weights on cells and sums."""
 
-    ahead: Derivative  # of p
-    back: Derivative  # of r
-    diagonals: Array  # costs, then variances, of the same sum of poles (2 n,)
-    by_a: Array  # what variances lose directly as a and b change (n,); 0 where nobody asks for variances
+    forward: Derivative  # of p
+    backward: Derivative  # of r
+    diagonals: Array  # costs, then variances, from the same sum of poles (2 n,)
+    by_a: Array  # by_a, by_b: minus the direct derivatives of variances in a and b (n,); 0 if not needed
     by_b: Array
-    within: Array  # what costs and variances lose as the weight of the other falls behind (n,)
+    coupling: Array  # curvature of the terms ``√(λ μ)`` (n,)
 
     @classmethod
-    def of(cls, matrix: Bidiagonal, poles: Poles, within: Array, both: bool) -> Curvature:
+    def of(cls, matrix: Bidiagonal, poles: Poles, coupling: Array, with_variances: bool) -> Curvature:
         count, (a, b), (_, halves) = len(matrix.a), matrix.back, matrix.ahead
         shape = len(a), len(poles.places), a.shape[1]
-        kind = np.float32 if poles.error > SINGLE else np.float64
-        ahead, back = (Derivative.of(shape, kind, backwards, both) for backwards in (False, True))
-        totals, first = np.zeros((4, *a.shape)), 0
+        kind = np.float32 if poles.error > SINGLE_PRECISION_ERROR else np.float64
+        forward, backward = (Derivative.of(shape, kind, backwards, with_variances) for backwards in (False, True))
+        totals, first_pole = np.zeros((4, *a.shape)), 0
         for places, factors in poles.in_parts:
-            shift, part = places[:, None], slice(first, first + len(places))
-            before, steps = (
+            shift, part = places[:, None], slice(first_pole, first_pole + len(places))
+            forward_values, steps = (
                 [*tridiagonal.follow(*matrix.ahead, places)],
                 tridiagonal.follow(a, b, places, tridiagonal.BACK),
             )
-            following, first = next(steps), part.stop
-            for step, after in zip(range(len(a))[tridiagonal.BACK], steps, strict=True):
-                p, r = before.pop(), following + shift
-                ahead.at(step, part, halves[step], before[-1], shift)
-                back.at(step, part, b[step], following, shift)
+            next_value, first_pole = next(steps), part.stop
+            for step, value in zip(range(len(a))[tridiagonal.BACK], steps, strict=True):
+                p, r = forward_values.pop(), next_value + shift
+                forward.at(step, part, halves[step], forward_values[-1], shift)
+                backward.at(step, part, b[step], next_value, shift)
                 shifted = p + shift
-                left = 1 / (shifted + after)
-                scale = factors[:, None] * left**2
-                ahead.costs[step, part], back.costs[step, part] = scale * p, scale * after
-                totals[0, step] += factors @ left
-                if ahead.variances is not None and back.variances is not None:
+                inverse = 1 / (shifted + value)
+                scale = factors[:, None] * inverse**2
+                forward.costs[step, part], backward.costs[step, part] = scale * p, scale * value
+                totals[0, step] += factors @ inverse
+                if forward.variances is not None and backward.variances is not None:
                     s, q = shift * a[step] / shifted, shift * b[step] / r
-                    right = 1 / (shift + s + q)
-                    scale = factors[:, None] * right**2
+                    inverse_root = 1 / (shift + s + q)
+                    scale = factors[:, None] * inverse_root**2
                     s, q = scale * s, scale * q
-                    ahead.variances[step, part], back.variances[step, part] = s * (p / shifted), q * (following / r)
-                    totals[1:, step] += factors @ right, s.sum(axis=0), q.sum(axis=0)
-                following = after
+                    forward.variances[step, part], backward.variances[step, part] = (
+                        s * (p / shifted),
+                        q * (next_value / r),
+                    )
+                    totals[1:, step] += factors @ inverse_root, s.sum(axis=0), q.sum(axis=0)
+                next_value = value
         costs, variances, by_a, by_b = (tridiagonal.in_order(total, count) for total in totals)
-        return cls(ahead, back, np.r_[costs, variances], by_a, by_b, within)
+        return cls(forward, backward, np.r_[costs, variances], by_a, by_b, coupling)
 
     def product(self, cells: Array, sums: Array) -> Array:
-        """Multiply with relative changes of the weights on cells and on sums (2 n,)."""
-        count, kind = len(cells), self.ahead.passed.dtype
+        """Return the product with relative changes of the weights on cells and on sums, shape (2 n,)."""
+        count, kind = len(cells), self.forward.previous_factors.dtype
         by_a, by_b = -(cells + sums), -(cells[1:] + sums[:-1])
-        gains, halves, a, b = (
+        g_changes, h_changes, a, b = (
             tridiagonal.stretched(change, 0.0).astype(kind)
             for change in (np.r_[0.0, by_b], np.r_[0.0, by_a[:-1]], by_a, np.r_[by_b, 0.0])
         )
-        through = self.ahead.changes(gains, halves), self.back.changes(a, b)
-        costs, variances = (tridiagonal.in_order(one + other, count) for one, other in zip(*through, strict=True))
+        changes = self.forward.changes(g_changes, h_changes), self.backward.changes(a, b)
+        costs, variances = (
+            tridiagonal.in_order(forward + backward, count) for forward, backward in zip(*changes, strict=True)
+        )
         product = self.diagonals * np.r_[cells, sums]
         product[:count] += costs
         product[count:] += self.by_a * by_a - variances
         product[count:-1] += self.by_b[:-1] * by_b
-        if np.any(self.within):
-            product += np.outer([1, -1], self.within * (cells - sums)).ravel()
+        if np.any(self.coupling):
+            product += np.outer([1, -1], self.coupling * (cells - sums)).ravel()
         return product
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpectrum:
-    """The dual function at weights on cells and, unless the queries' weights are fixed, on sums.
+    """The dual function at weights on cells and, unless the weights of the queries are fixed, on sums.
 
-    The function is not smoothed: the barrier that keeps weights from 0 keeps T from being singular.
-    `dualmech.fast.engine.newton.Evaluation` says what a solver reads here.
+    It implements `dualmech.fast.engine.newton.Evaluation`. The function is not smoothed: because weights are positive,
+    T is non-singular.
     """
 
     program: StreamProgram
     weights: Array
     dual_value: float
-    gains: Array
+    constraint_values: Array
     decompositions: int = 1
     barrier: float = 0.0
     offsets: None = None
     smoothing: float = np.inf  # of the barrier
-    made: list[Curvature] = field(default_factory=list)  # when it is first asked for
+    curvatures: list[Curvature] = field(default_factory=list)  # one, computed on first use
 
     @property
     def neighbours(self) -> int:
@@ -193,12 +199,12 @@ class StreamSpectrum:
 
     @property
     def values(self) -> Array:
-        """A lower bound on the singular values: 0, as they are not known."""
+        """A lower bound on the singular values: 0, because they are not computed."""
         return np.zeros(self.neighbours)
 
     @property
     def mean(self) -> Array:
-        """The sum of the singular values (1,)."""
+        """The sum of the singular values, shape (1,)."""
         return np.array([self.dual_value])
 
     @property
@@ -212,56 +218,59 @@ class StreamSpectrum:
 
     @property
     def objective(self) -> float:
-        """The objective of the noise that the weights determine: both sides over their limits, multiplied."""
-        dearest, worst = self.gains[: self.neighbours].max(), self.gains[self.neighbours :].max(initial=0.0)
-        return float(dearest * (worst if len(self.gains) > self.neighbours else self.dual_value))
+        """Maximum cost times maximum or total variance: the objective of the noise determined by the weights."""
+        max_cost, max_variance = (
+            self.constraint_values[: self.neighbours].max(),
+            self.constraint_values[self.neighbours :].max(initial=0.0),
+        )
+        return float(max_cost * (max_variance if len(self.constraint_values) > self.neighbours else self.dual_value))
 
     def gradient(self) -> Array:
-        return self.gains
+        return self.constraint_values
 
     def gradient_slope(self) -> Array:
         return np.zeros(len(self.weights))
 
     def smoothed(self, smoothing: float) -> StreamSpectrum:
-        """Return the same, its Hessian good enough for a barrier of this size."""
-        return replace(self, smoothing=smoothing, made=[])
+        """Return the same point with a Hessian accurate enough for this barrier parameter."""
+        return replace(self, smoothing=smoothing, curvatures=[])
 
     def curvature_diagonal(self) -> Array:
-        return DIAGONAL * self.weights * self.gains
+        return DIAGONAL_RATIO * self.weights * self.constraint_values
 
     def curvature_product(self, change: Array) -> Array:
         """Return minus the Hessian of 2F in relative weights times a vector."""
-        if not self.made:
+        if not self.curvatures:
             cells, sums = self.program.split(self.weights)
             matrix = Bidiagonal.of(cells, sums, self.program.decay)
             gap = len(self.weights) * self.smoothing / self.dual_value  # on the central path
-            poles = tridiagonal.poles_of(matrix, cells, sums, self.program.decay, min(COARSE, gap))
-            within = self.program.within * np.sqrt(cells * sums) / (2 * self.dual_value)
-            poles = replace(poles, factors=poles.factors / self.dual_value)  # numbers that single precision holds
-            self.made.append(Curvature.of(matrix, poles, within, both=not self.program.fixed))
+            poles = tridiagonal.poles_of(matrix, cells, sums, self.program.decay, min(MAX_HESSIAN_ERROR, gap))
+            coupling = self.program.coupling * np.sqrt(cells * sums) / (2 * self.dual_value)
+            poles = replace(poles, factors=poles.factors / self.dual_value)  # within the range of single precision
+            self.curvatures.append(Curvature.of(matrix, poles, coupling, with_variances=not self.program.fixed))
         count = self.neighbours
-        on_sums = np.zeros(count) if self.program.fixed else change[count:]
-        return self.dual_value * self.made[0].product(change[:count], on_sums)[: len(change)]
+        sum_changes = np.zeros(count) if self.program.fixed else change[count:]
+        return self.dual_value * self.curvatures[0].product(change[:count], sum_changes)[: len(change)]
 
     def covariance(self) -> StreamPoint:
         return StreamPoint(*self.program.split(self.weights), 1.0)
 
     def tightened(self, share: float) -> None:
-        """Return nothing: noise that two weights a cell describe is limited everywhere."""
+        """None: noise determined by two weights per cell has no unconstrained directions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamProgram:
-    """Sums with decay, with targets or, where `fixed`, with weights.
+    """Sums with decay, with targets or, if `fixed`, with weights.
 
-    The dual function has the terms ``within √(λ μ)`` on top, for the steps that a group stands for; see `Groups`.
+    The dual function has additional terms ``coupling √(λ μ)`` for the steps in a group; see `Groups`.
     """
 
     numbers: Array
     decay: float | Array
     fixed: bool
     tol: float
-    within: float | Array = 0.0
+    coupling: float | Array = 0.0
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -270,9 +279,9 @@ class StreamProgram:
 
     @property
     def operations(self) -> tuple[float, float, float]:
-        """Operations of an evaluation, of the whole Hessian, which is never formed, and of a product with it."""
+        """Operations of an evaluation, of the Hessian (never formed), and of a product with the Hessian."""
         count = len(self.numbers)
-        return EVALUATION * count, np.inf, PRODUCT * count
+        return EVALUATION_OPERATIONS * count, np.inf, PRODUCT_OPERATIONS * count
 
     def split(self, weights: Array) -> tuple[Array, Array]:
         count = len(self.numbers)
@@ -283,99 +292,103 @@ class StreamProgram:
         matrix = Bidiagonal.of(cells, sums, self.decay)
         poles = tridiagonal.poles_of(matrix, cells, sums, self.decay, self.tol)
         costs, variances = tridiagonal.inverse_root_diagonals(matrix, poles, both=not self.fixed)
-        if np.any(self.within):
-            within = self.within * np.sqrt(cells * sums)
-            costs, variances = costs + within, variances + within[: len(variances)]
-        gains = costs / cells
+        if np.any(self.coupling):
+            coupling = self.coupling * np.sqrt(cells * sums)
+            costs, variances = costs + coupling, variances + coupling[: len(variances)]
+        constraint_values = costs / cells
         if not self.fixed:
-            gains = np.concatenate([gains, variances / sums / self.numbers])
-        return StreamSpectrum(self, weights, float(costs.sum()), gains)
+            constraint_values = np.concatenate([constraint_values, variances / sums / self.numbers])
+        return StreamSpectrum(self, weights, float(costs.sum()), constraint_values)
 
 
-# From fewer steps: neighbouring steps of nearly equal numbers are taken together, and Newton's method begins at the
-# optimum of these groups, drawn out. A group has the sums of its steps' weights, and lacks the singular values of its
-# own steps. Of many equal steps with decay β these are ``√(λ μ) / |1 - β e^{iθ}|``, with the mean ``(2/π) K(β)``, K
-# being the complete elliptic integral of that modulus; g of them, taken together, have the decay β^g.
+# Coarsening: neighbouring steps of nearly equal numbers are grouped, and Newton's method starts from the prolonged
+# optimum for groups. A group has the sums of the weights of its steps, but not the singular values within the group.
+# For many equal steps with decay β these are ``√(λ μ) / |1 - β e^{iθ}|``, with mean ``(2/π) K(β)``, where K is the
+# complete elliptic integral of modulus β. A group of g steps has the decay β^g.
 
 
-FINENESS = 128.0
-"""Groups while the distance from the nearer end, a number, or what is left of a variance changes by a factor of e."""
+GROUPS_PER_E_FOLD = 128.0
+"""Number of groups while the distance from the nearer end, a number, or the decay changes by a factor of e."""
 
-SHIFTED = 0.1
-"""Of what a group has more than the next one, the share that lies on the other's side: in weights of cells on that of
-the next group, in weights of sums on that of the one before; as measured."""
+SHIFT_FRACTION = 0.1
+"""Measured shift of weight between groups of different size, relative to the difference of sizes: weights of cells
+shift towards the next group, weights of sums towards the previous group."""
 
-FEWER = 4  # steps a group, on average, from which on groups are of use
-GROUPED = 1e-4  # the gap to which their problem is solved
-NEAR = 0.25  # gap, drawn out, beyond which Newton's method is no nearer to the optimum than the fixed point soon is
-SLOWEST = 1e-12  # least decay, as -log β: without any, both integrals would be infinite
+MIN_GROUP_SIZE = 4  # mean number of steps per group, else groups are not used
+GROUPS_TOL = 1e-4  # gap of the problem on groups
+MAX_START_GAP = 0.25  # of the prolonged solution, else the fixed point is as good a start
+MIN_LOG_DECAY = 1e-12  # of -log β: both integrals are infinite at 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Neighbouring steps that are taken together: few steps a group at both ends, and where numbers change."""
+    """Groups of neighbouring steps: small at both ends, and where numbers change."""
 
-    places: Array  # (n,) where each step is, in groups from the first
-    of_step: npt.NDArray[np.intp]  # (n,) the group that it is in
+    places: Array  # (n,) position of each step, in units of groups
+    group_of_step: npt.NDArray[np.intp]  # (n,) index of its group
 
     @classmethod
     def of(cls, program: StreamProgram) -> Groups:
         count = len(program.numbers)
         steps = np.arange(count)
-        rates = FINENESS / (1 + np.minimum(steps, steps[::-1]))
-        rates[1:] += FINENESS * (np.abs(np.diff(np.log(program.numbers))) - 2 * np.log(program.decay))
+        rates = GROUPS_PER_E_FOLD / (1 + np.minimum(steps, steps[::-1]))
+        rates[1:] += GROUPS_PER_E_FOLD * (np.abs(np.diff(np.log(program.numbers))) - 2 * np.log(program.decay))
         places = np.minimum(rates, 1.0).cumsum()
         return cls(places, np.r_[0, np.cumsum(np.diff(np.floor(places)) > 0)])
 
     @property
     def sizes(self) -> npt.NDArray[np.intp]:
-        """Number of steps of each group (m,)."""
-        return np.bincount(self.of_step)
+        """Number of steps of each group, shape (m,)."""
+        return np.bincount(self.group_of_step)
 
     def program(self, program: StreamProgram) -> StreamProgram:
-        sizes, total = self.sizes, np.bincount(self.of_step, program.numbers)
+        sizes, group_numbers = self.sizes, np.bincount(self.group_of_step, program.numbers)
         decays = np.r_[0.0, np.log(np.broadcast_to(program.decay, len(self.places) - 1))]
-        fading = np.bincount(self.of_step, np.minimum(decays, -SLOWEST))
-        of_steps, of_group = (scipy.special.ellipkm1(-np.expm1(2 * decay)) for decay in (fading / sizes, fading))
+        log_decays = np.bincount(self.group_of_step, np.minimum(decays, -MIN_LOG_DECAY))
+        step_integrals, group_integrals = (
+            scipy.special.ellipkm1(-np.expm1(2 * decay)) for decay in (log_decays / sizes, log_decays)
+        )
         return StreamProgram(
-            np.asarray(total if program.fixed else total / sizes),
-            np.exp(np.bincount(self.of_step, decays)[1:]),
+            np.asarray(group_numbers if program.fixed else group_numbers / sizes),
+            np.exp(np.bincount(self.group_of_step, decays)[1:]),
             program.fixed,
-            SHARE * GROUPED,
-            2 / np.pi * (of_steps - of_group),
+            QUADRATURE_TOL_FACTOR * GROUPS_TOL,
+            2 / np.pi * (step_integrals - group_integrals),
         )
 
-    def drawn_out(self, weights: Array) -> Array:
-        """Return weights of the steps: their logarithms change evenly from group to group."""
+    def prolong(self, weights: Array) -> Array:
+        """Return weights of the steps by linear interpolation of their logarithms between groups."""
         sizes = self.sizes
-        middles, more = np.bincount(self.of_step, self.places) / sizes, SHIFTED * np.diff(sizes)
-        shares = sizes - np.r_[0.0, more], sizes + np.r_[more, 0.0]
-        parts = [
+        middles, shift = np.bincount(self.group_of_step, self.places) / sizes, SHIFT_FRACTION * np.diff(sizes)
+        shifted_sizes = sizes - np.r_[0.0, shift], sizes + np.r_[shift, 0.0]
+        log_weights = [
             np.interp(self.places, middles, np.log(part / share))
-            for part, share in zip(weights.reshape(-1, len(sizes)), shares, strict=False)
+            for part, share in zip(weights.reshape(-1, len(sizes)), shifted_sizes, strict=False)
         ]
-        return ascent.normalise(np.exp(np.concatenate(parts)), len(self.places))
+        return ascent.normalise(np.exp(np.concatenate(log_weights)), len(self.places))
 
 
 def approach(program: StreamProgram, limits: loop.Limits) -> newton.NewtonState | None:
-    """Return a state near the optimum, that of groups drawn out; None where they are hardly fewer than the steps."""
-    if np.ndim(program.decay) > 0:  # as of all ranges, where the fixed point takes a few steps and less memory
+    """Return a state near the optimum from the prolonged optimum for groups, or None if groups are of no use."""
+    if np.ndim(program.decay) > 0:  # as for all ranges: the fixed point takes a few steps and less memory
         return None
     groups = Groups.of(program)
-    count, parts = len(groups.sizes), 1 if program.fixed else 2
-    if FEWER * count > len(program.numbers):
+    count, num_sides = len(groups.sizes), 1 if program.fixed else 2
+    if MIN_GROUP_SIZE * count > len(program.numbers):
         return None
     grouped = groups.program(program)
-    first: Any = grouped.at(ascent.normalise(np.tile(groups.sizes, parts).astype(np.float64), count))
-    limits = loop.Limits(GROUPED, deadline=limits.deadline)
-    state = newton.start(ascent.climb(grouped, limits, "auto", ascent.FixedPointState(first)).best_dual.point)
-    point: Any = program.at(groups.drawn_out(state.point.weights))
-    if not point.objective <= (1 + NEAR) * point.lower_bound:
+    group_point: Any = grouped.at(ascent.normalise(np.tile(groups.sizes, num_sides).astype(np.float64), count))
+    limits = loop.Limits(GROUPS_TOL, deadline=limits.deadline)
+    state = newton.start(ascent.climb(grouped, limits, "auto", ascent.FixedPointState(group_point)).best_dual.point)
+    start_point: Any = program.at(groups.prolong(state.point.weights))
+    if not start_point.objective <= (1 + MAX_START_GAP) * start_point.lower_bound:
         return None
-    slacks = state.slacks.reshape(parts, count)[:, groups.of_step].ravel()
-    centre = float((slacks * point.weights).mean())
-    slacks = np.maximum(slacks, centre / point.weights)
-    return newton.NewtonState(point, newton.sum_indicators(point), slacks, state.multipliers, near=True)
+    slacks = state.slacks.reshape(num_sides, count)[:, groups.group_of_step].ravel()
+    mean_product = float((slacks * start_point.weights).mean())
+    slacks = np.maximum(slacks, mean_product / start_point.weights)
+    return newton.NewtonState(
+        start_point, newton.sum_indicators(start_point), slacks, state.multipliers, warm_started=True
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -405,20 +418,20 @@ def ascend_stream(
     def reduce(problem: FitnessForUse | TotalVariance) -> ascent.ReducedProblem:
         fixed, geometry = problem.sums_variances, problem.geometry
         numbers = geometry.on_sums(getattr(problem, problem.numbers))
-        program = StreamProgram(numbers, geometry.decay, fixed, SHARE * min(limits.tol, 1e-3))
+        program = StreamProgram(numbers, geometry.decay, fixed, QUADRATURE_TOL_FACTOR * min(limits.tol, 1e-3))
         count = len(numbers)
 
         def dual(weights: Array) -> FitnessDual | VarianceDual:
             cells, sums = program.split(weights)
             return VarianceDual(cells) if fixed else FitnessDual(cells, sums)
 
-        def gather(known: FitnessDual) -> Array:
-            cells = np.asarray(getattr(known, "neighbour_weights", None))
-            sums = np.asarray(getattr(known, "query_weights", np.ones(count)))
+        def gather(dual: FitnessDual) -> Array:
+            cells = np.asarray(getattr(dual, "neighbour_weights", None))
+            sums = np.asarray(getattr(dual, "query_weights", np.ones(count)))
             if cells.shape != (count,) or sums.shape != (count,):
                 raise InvalidInputError(f"start must be a solution over {count} running sums")
-            parts = [cells, *([] if fixed else [sums * numbers])]
-            return np.concatenate([part / part.sum() for part in parts])
+            sides = [cells, *([] if fixed else [sums * numbers])]
+            return np.concatenate([part / part.sum() for part in sides])
 
         return ascent.ReducedProblem(problem, StreamReduction(program), dual, gather, partial(approach, program))
 

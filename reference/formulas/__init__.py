@@ -1,4 +1,4 @@
-"""Every problem in formulas: its symbols, its program, its dual and the proof, written once in LaTeX."""
+"""Every problem in formulas: its symbols, its program, its dual and the proof, in LaTeX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dualmech.reference.formulas import epochs, mechanisms
 from dualmech.reference.formulas.writing import Formula
 
 ON_GEOMETRY: dict[str, Callable[[AnyProblem], Formula]] = {"blocks": mechanisms.on_blocks, "epochs": epochs.stated}
-"""For geometries with formulas of their own, the function that states a problem of `FAMILIES_ON_GEOMETRY`."""
+"""The function that states a problem of `FAMILIES_ON_GEOMETRY`, for geometries with different formulas."""
 
 FAMILIES_ON_GEOMETRY = ("FitnessForUse", "PrivacyFirst", "TotalVariance", "ReuseFitness")
 """The families whose formulas and programs depend on the geometry."""

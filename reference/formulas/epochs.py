@@ -1,4 +1,4 @@
-"""Several epochs, in formulas: fitness for use, privacy first and total variance for persons with several parts."""
+"""Several epochs, in formulas: fitness for use, privacy first and total variance with several participations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERSONS = Line(r"G \succeq 0, \; G_{ss} = 1", r"$\Pi_{st}$ the share of persons 
 
 
 def stated(problem: AnyProblem) -> Formula:
-    """State a problem whose persons take part in every step of a phase."""
+    """State a problem with several participations per user."""
     return _variance(problem) if isinstance(problem, TotalVariance) else _fitness(problem)
 
 
@@ -32,12 +32,14 @@ def _matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
     geometry = problem.geometry
     queries, steps = geometry.workload.shape
     rule = geometry.neighbours
-    who, apart = ("person", "at least ") if rule.at_least else ("phase", "")
+    owner, qualifier = ("person", "at least ") if rule.at_least else ("phase", "")
     return (
         Symbol("W", "the queries, a row each, over the steps", (queries, steps), geometry.workload.dense),
-        Symbol("B", "rows that get noise; they span those of W", geometry.basis.shape, lambda: geometry.basis),
+        Symbol(
+            "B", "rows to which noise is added; they span the rows of W", geometry.basis.shape, lambda: geometry.basis
+        ),
         Symbol("L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, geometry.rank)),
-        Symbol("S_p", f"selects the steps of {who} $p$, up to {rule.times}, {apart}{rule.separation} apart"),
+        Symbol("S_p", f"selects the steps of {owner} $p$, up to {rule.times}, {qualifier}{rule.separation} apart"),
     )
 
 
@@ -46,7 +48,7 @@ def _all(problem: AnyProblem) -> str:
 
 
 def _masses(problem: AnyProblem) -> tuple[str, Line]:
-    """Return what Λ is, and what its weights must meet."""
+    """Return the definition of Λ, and the constraint on its weights."""
     if problem.geometry.neighbours.at_least:
         return PAIRS_OF_SIGNS if _of_signs(problem) else PAIRS, PERSONS
     return MEANS if _of_signs(problem) else LAMBDA, MASSES
@@ -63,7 +65,6 @@ def _more(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _paid(problem: AnyProblem, costs: str, limit: str) -> tuple[Line, ...]:
-    """Return the constraints by which no phase costs more than a limit."""
     if _of_signs(problem):
         return (Line(rf"z^{{\top}} {costs} z \le {limit}", f"{_all(problem)} and signs $z$", "phases"),)
     return (
@@ -91,9 +92,9 @@ def _weights(problem: AnyProblem) -> Symbol:
 
 
 def _notes(problem: AnyProblem) -> tuple[str, ...]:
-    apart = problem.geometry.neighbours.at_least
+    at_least = problem.geometry.neighbours.at_least
     return _notes_of_costs(problem) + (
-        ("Shares of persons and one $G$ for all need not reach the optimum.",) if apart else ()
+        ("Shares of persons and one $G$ for all need not reach the optimum.",) if at_least else ()
     )
 
 
@@ -109,11 +110,11 @@ def _notes_of_costs(problem: AnyProblem) -> tuple[str, ...]:
     return (
         NORM,
         r"$\sum_i d_i$ with $\operatorname{diag}(d) \succeq C$ is at least $\langle C, R \rangle$ for every "
-        r"correlation matrix $R$, and equal to the largest where it is least.",
+        r"correlation matrix $R$, and its minimum equals the maximum.",
     )
 
 
-def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
+def _proof(cost: str, limit: str, remark: str) -> tuple[Line, ...]:
     square = r"\lVert \operatorname{diag}(\sqrt{\mu}) L \Sigma^{1/2} \rVert_F^2"
     return (
         Line(
@@ -121,7 +122,7 @@ def _proof(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
             r"\lVert \Sigma^{-1/2} B \Lambda^{1/2} \rVert_F^2",
             r"since Λ is a mean over $p$",
         ),
-        Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", spent),
+        Line(rf"{limit} \ge \sum_j \mu_j {VARIANCE} = {square}", remark),
         HOLDER,
     )
 
@@ -156,7 +157,9 @@ def _fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
 
 def _variance(problem: TotalVariance) -> Formula:
     count = problem.geometry.workload.shape[0]
-    weights = Symbol("w", "what the variance of each query counts", (count,), lambda: np.asarray(problem.asked_weights))
+    weights = Symbol(
+        "w", "the weight of the variance of each query", (count,), lambda: np.asarray(problem.asked_weights)
+    )
     total = rf"\sum_j w_j {VARIANCE}"
     square = r"\lVert \operatorname{diag}(\sqrt{w}) L \Sigma^{1/2} \rVert_F^2"
     first, *_, last = _proof("1", "1", "")

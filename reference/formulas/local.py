@@ -1,4 +1,4 @@
-"""Local privacy in formulas: the best strategy, the nearest one, and estimates that are possible data."""
+"""Local privacy in formulas: the best strategy, the nearest strategy, and non-negative estimates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SQUARED = Line(
 
 
 def strategy(problem: LocalStrategy) -> Formula:
-    """State the best local strategy, of the average or of the worst user."""
+    """State the best local strategy for the average or the worst user."""
     queries, users = problem.workload.shape
     worst = problem.criterion == "worst"
     symbols = (
@@ -127,13 +127,13 @@ DISTANCE = r"\frac{1}{2} \lVert Q - R \rVert_F^2"
 
 
 def projection(problem: LocalProjection) -> Formula:
-    """State the nearest local strategy, over the least probabilities of outputs as well or for given ones."""
+    """State the nearest local strategy, with free or fixed minimum probabilities of outputs."""
     shape, fixed = tuple(problem.matrix.shape), problem.floor is not None
     floor = Symbol(
         "z", "the least probability of each output", shape[:1], (lambda: np.asarray(problem.floor)) if fixed else None
     )
     symbols = (
-        Symbol("R", "the matrix to which a strategy shall be near", shape, lambda: problem.matrix),
+        Symbol("R", "the matrix to project", shape, lambda: problem.matrix),
         Symbol(r"\varepsilon", "the privacy", (), lambda: np.array(problem.epsilon)),
     )
     strategy = Symbol("Q", "the strategy: how often type $u$ reports $o$", shape, part="itself")
@@ -145,18 +145,18 @@ def projection(problem: LocalProjection) -> Formula:
     program = Program("minimise", DISTANCE, "Q" if fixed else r"Q and $z \ge 0$", limits)
     sums = Symbol(r"\lambda", "multipliers of the columns' sums", shape[1:], part="sums")
     more, dual, proof = _column_by_column() if fixed else _by_ratios(shape)
-    known, sought = ((*symbols, floor), (strategy,)) if fixed else (symbols, (strategy, floor))
-    return Formula(known, sought, program, (sums, *more), dual, proof)
+    given_symbols, sought = ((*symbols, floor), (strategy,)) if fixed else (symbols, (strategy, floor))
+    return Formula(given_symbols, sought, program, (sums, *more), dual, proof)
 
 
 def _column_by_column() -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
     clipped = r"column $u$ of $R + 1 \lambda^{\top}$, clipped to lie between $z$ and $e^{\varepsilon} z$"
     value = r"\sum_u \frac{1}{2} \lVert q_u - R_u \rVert^2 - \lambda_u (1^{\top} q_u - 1)"
-    why = Line(
+    identity = Line(
         rf"{DISTANCE} = {DISTANCE} - \sum_u \lambda_u (\sum_o Q_{{ou}} - 1)",
         "and the right side is least, column by column, at $q_u$",
     )
-    return (Symbol("q_u", clipped),), Program("maximise", value, r"$\lambda$"), (why,)
+    return (Symbol("q_u", clipped),), Program("maximise", value, r"$\lambda$"), (identity,)
 
 
 def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tuple[Line, ...]]:
@@ -179,29 +179,29 @@ def _by_ratios(shape: tuple[int, ...]) -> tuple[tuple[Symbol, ...], Program, tup
 
 
 def estimate(problem: NonnegativeEstimate) -> Formula:
-    """State the possible data nearest to noisy answers."""
+    """State the non-negative data nearest to noisy answers."""
     queries, cells = problem.workload.shape
-    known = problem.total is not None
+    has_total = problem.total is not None
     symbols = [
         Symbol("W", "the queries, a row each, over the cells", (queries, cells), problem.workload.dense),
         Symbol("a", "the noisy answers", (queries,), lambda: problem.answers),
     ]
     constraints = [Line(r"x \ge 0", "no count is negative")]
-    if known:
+    if has_total:
         symbols.append(Symbol("n", "the number of records", (), lambda: np.array(problem.total)))
         constraints.append(Line(r"\sum_u x_u = n", "", "total"))
-    least = r"n \min_u (W^{\top} \nu)_u - \nu^{\top} a" if known else r"- \nu^{\top} a"
-    rule = () if known else (Line(r"W^{\top} \nu \ge 0"),)
+    bound_terms = r"n \min_u (W^{\top} \nu)_u - \nu^{\top} a" if has_total else r"- \nu^{\top} a"
+    rule = () if has_total else (Line(r"W^{\top} \nu \ge 0"),)
     return Formula(
         tuple(symbols),
         (Symbol("x", "the data", (cells,), part="itself"),),
         Program("minimise", r"\frac{1}{2} \lVert W x - a \rVert^2", "x", tuple(constraints)),
-        (Symbol(r"\nu", "a direction, best that of the residual $W x - a$", (queries,), part="residual"),),
-        Program("maximise", rf"\frac{{1}}{{2}} \max(0, {least})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule),
+        (Symbol(r"\nu", "a direction, optimally the residual $W x - a$", (queries,), part="residual"),),
+        Program("maximise", rf"\frac{{1}}{{2}} \max(0, {bound_terms})^2 / \lVert \nu \rVert^2", r"$\nu \neq 0$", rule),
         (
             Line(r"\lVert W x - a \rVert \lVert \nu \rVert \ge \nu^{\top} W x - \nu^{\top} a", "by Cauchy and Schwarz"),
             Line(
-                r"\nu^{\top} W x \ge n \min_u (W^{\top} \nu)_u" if known else r"\nu^{\top} W x \ge 0",
+                r"\nu^{\top} W x \ge n \min_u (W^{\top} \nu)_u" if has_total else r"\nu^{\top} W x \ge 0",
                 "since x is not negative",
             ),
         ),

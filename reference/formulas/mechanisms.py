@@ -1,4 +1,4 @@
-"""Query weighting, common mechanisms, stages of a refinement, and noise on the blocks of tables, in formulas."""
+"""Query weighting, common mechanisms, stages of a refinement, and noise on blocks of tables, in formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 
 def weighting(problem: QueryWeighting) -> Formula:
-    """State query weighting, for Gaussian or for Laplace noise."""
+    """State query weighting, for Gaussian or Laplace noise."""
     symbols = _design(problem)
     count, moves = symbols[-1].shape or (0, 0)
     pure = problem.privacy == "pure"
@@ -30,20 +30,20 @@ def weighting(problem: QueryWeighting) -> Formula:
         noise = r"Laplace noise on the rows of $\operatorname{diag}(u) Q$"
         bound = r"(\sum_i c_i^{1/3} g_i^{2/3})^3"
     objective = rf"\sum_i c_i / u_i{power}"
-    allowed = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
+    limit = Line(r"N^{\top} u \le 1", "for all neighbours", "privacy")
     weights = (
-        Symbol("y", "weights on pairs of neighbours, none negative", (moves,), part="neighbour_weights"),
+        Symbol("y", "non-negative weights on pairs of neighbours", (moves,), part="neighbour_weights"),
         Symbol("g", "$g = N y$", (count,)),
     )
     proof = (
         Line(r"\sum_i g_i u_i = y^{\top} N^{\top} u \le 1", r"since $\sum_j y_j \le 1$"),
         Line(rf"{bound} \le {objective} \cdot (\sum_i g_i u_i){power}", by),
     )
-    remark = "The design queries depend on each other: least squares does better."
+    remark = "The design queries are linearly dependent: least squares gives smaller variances."
     return Formula(
         symbols,
         (Symbol("u", f"weights of the design queries: {noise}", (count,), part="itself"),),
-        Program("minimise", objective, "$u > 0$", (allowed,)),
+        Program("minimise", objective, "$u > 0$", (limit,)),
         weights,
         Program("maximise", bound, r"$y \ge 0$", (Line(r"\sum_j y_j \le 1"),)),
         proof,
@@ -64,7 +64,7 @@ def _design(problem: QueryWeighting) -> tuple[Symbol, ...]:
         Symbol("L", r"$W = L Q$, by least squares", (queries, count)),
         Symbol("c_i", "the squared length of column $i$ of $L$", (count,), lambda: problem.costs),
         Symbol("U", "the differences of neighbouring data sets, a column each: $U = I$ for single records"),
-        Symbol("N", f"what a unit of each weight costs neighbours, ${rows}$", shape, loads),
+        Symbol("N", f"sensitivity of neighbours per unit of each weight, ${rows}$", shape, loads),
     )
 
 
@@ -72,11 +72,11 @@ def common(problem: CommonMechanism) -> Formula:
     count, size, _ = problem.bounds.shape
     cells = problem.basis.shape[1]
     symbols = (
-        Symbol("B", "rows that span what all mechanisms answer", (size, cells), lambda: problem.basis),
+        Symbol("B", "a basis of the queries that all mechanisms answer", (size, cells), lambda: problem.basis),
         *(
             Symbol(
                 f"P_{{{i}}}",
-                f"the covariance with which mechanism {i} answers $B x$",
+                f"the covariance of the answers of mechanism {i} to $B x$",
                 (size, size),
                 partial(np.asarray, bound),
             )
@@ -86,37 +86,39 @@ def common(problem: CommonMechanism) -> Formula:
     if problem.criterion == "volume":
         symbols = (*symbols, Symbol("r", "the number of rows of $B$"))
     covariance = Symbol(
-        r"\Sigma", "the covariance with which the common mechanism answers $B x$", (size, size), part="itself"
+        r"\Sigma", "the covariance of the answers of the common mechanism to $B x$", (size, size), part="itself"
     )
-    above = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
+    bound_line = Line(r"\Sigma \succeq P_i", "for all mechanisms $i$: it can be answered from each", "common")
     weights = Symbol("Y_i", "a matrix weight on mechanism $i$", (size, size), part="weights")
     objective, limit, dual, proof = _volume() if problem.criterion == "volume" else _trace()
     return Formula(
         symbols,
         (covariance,),
-        Program("minimise", objective, r"symmetric $\Sigma$", (above,)),
+        Program("minimise", objective, r"symmetric $\Sigma$", (bound_line,)),
         (weights,),
         Program("maximise", dual, r"$Y_i \succeq 0$", (Line(limit),)),
         proof,
-        ("Nothing is common to all: the mechanism releases nothing.",) if problem.trivial else (),
+        ("The mechanisms have no common information: the common mechanism releases no query.",)
+        if problem.trivial
+        else (),
     )
 
 
 def _trace() -> tuple[str, str, str, tuple[Line, ...]]:
     """Return the objective, the limit on the weights, the dual and its proof."""
-    whole = r"\sum_i Y_i = I"
+    sum_line = r"\sum_i Y_i = I"
     proof = (
-        Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", rf"since ${whole}$"),
+        Line(r"\operatorname{tr} \Sigma = \sum_i \operatorname{tr}(\Sigma Y_i)", rf"since ${sum_line}$"),
         Line(
             r"\operatorname{tr}((\Sigma - P_i) Y_i) \ge 0",
             "the trace of a product of two positive semidefinite matrices",
         ),
     )
-    return r"\operatorname{tr} \Sigma", whole, r"\sum_i \operatorname{tr}(P_i Y_i)", proof
+    return r"\operatorname{tr} \Sigma", sum_line, r"\sum_i \operatorname{tr}(P_i Y_i)", proof
 
 
 def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
-    spent = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
+    trace_sum = r"\sum_i \operatorname{tr}(P_i^{-1} Y_i) = r"
     proof = (
         Line(
             r"\sum_i \operatorname{tr}(\Sigma^{-1} Y_i) \le \sum_i \operatorname{tr}(P_i^{-1} Y_i) = r",
@@ -127,19 +129,19 @@ def _volume() -> tuple[str, str, str, tuple[Line, ...]]:
             "the inequality of means on the eigenvalues of the product",
         ),
     )
-    return r"(\det \Sigma)^{1/r}", spent, r"(\det \sum_i Y_i)^{1/r}", proof
+    return r"(\det \Sigma)^{1/r}", trace_sum, r"(\det \sum_i Y_i)^{1/r}", proof
 
 
 def stage(problem: RefinementStage) -> Formula:
     """State one stage of the refined privacy ordering."""
-    free, moves = problem.moves.shape
+    free_rank, moves = problem.moves.shape
     queries = len(problem.rows)
     norm = r"\lVert \operatorname{diag}(\sqrt{\mu}) \nu \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_*^2"
     paid = r"\lVert M^{-1/2} \beta \operatorname{diag}(\sqrt{\lambda}) \rVert_F^2"
-    spent = r"\sum_j \mu_j (c_j - a_j) \le 1"
+    sum_line = r"\sum_j \mu_j (c_j - a_j) \le 1"
     sought = (
-        Symbol("M", "the covariance of the noise that is free", (free, free)),
-        Symbol(r"\alpha", "the worst cost of neighbours that are open"),
+        Symbol("M", "the covariance of the free noise", (free_rank, free_rank)),
+        Symbol(r"\alpha", "the maximum cost of open neighbours"),
     )
     limits = (
         Line(r"o_i + \beta_i^{\top} M^{-1} \beta_i \le \alpha", "for all open neighbours $i$", "privacy"),
@@ -157,46 +159,48 @@ def stage(problem: RefinementStage) -> Formula:
             "maximise",
             rf"\sum_i \lambda_i o_i + {norm}",
             r"$\lambda, \mu \ge 0$",
-            (Line(r"\sum_i \lambda_i = 1"), Line(spent)),
+            (Line(r"\sum_i \lambda_i = 1"), Line(sum_line)),
         ),
         (
             Line(rf"\alpha \ge \sum_i \lambda_i o_i + {paid}", r"since $\sum_i \lambda_i = 1$"),
-            Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${spent}$"),
-            Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in whose product M cancels"),
+            Line(r"1 \ge \lVert \operatorname{diag}(\sqrt{\mu}) \nu M^{1/2} \rVert_F^2", f"since ${sum_line}$"),
+            Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "since M cancels in the product"),
         ),
     )
 
 
 def _face(problem: RefinementStage) -> tuple[Symbol, ...]:
-    """Return the fixed part, and what neighbours and queries have to do with the free part."""
-    free, moves = problem.moves.shape
+    """Return the symbols of the fixed part, and of neighbours and queries on the free part."""
+    free_rank, moves = problem.moves.shape
     queries, face = len(problem.rows), r"$\Sigma = S S^{\top} + O M O^{\top}$"
     return (
-        Symbol("S", "directions whose noise is fixed, unit noise in each", tuple(problem.fixed.shape)),
-        Symbol("O", f"directions whose noise is still free: {face}", tuple(problem.open.shape)),
+        Symbol("S", "directions with fixed unit noise", tuple(problem.fixed.shape)),
+        Symbol("O", f"directions with free noise: {face}", tuple(problem.open.shape)),
         Symbol(
             r"\beta",
-            r"how far neighbours move what is free, a column $\beta_i$ each",
-            (free, moves),
+            r"differences of neighbours in the free directions, with columns $\beta_i$",
+            (free_rank, moves),
             lambda: problem.moves,
         ),
-        Symbol("o_i", "what neighbours $i$ have paid already", (moves,), lambda: problem.costs),
-        Symbol(r"\nu", r"the queries on what is free, a row $\nu_j$ each", (queries, free), lambda: problem.rows),
-        Symbol("a_j", "the variance that query $j$ has already", (queries,), lambda: problem.variances),
+        Symbol("o_i", "the cost of the fixed noise for neighbours $i$", (moves,), lambda: problem.costs),
+        Symbol(
+            r"\nu", r"the queries on the free directions, with rows $\nu_j$", (queries, free_rank), lambda: problem.rows
+        ),
+        Symbol("a_j", "the variance of the fixed noise for query $j$", (queries,), lambda: problem.variances),
         Symbol("c_j", "its target", (queries,), lambda: problem.problem.targets),
     )
 
 
-# Tables on blocks, in formulas: what symmetry leaves of fitness for use, privacy first, total variance and reuse.
+# Tables on blocks, in formulas: fitness for use, privacy first, total variance and reuse, reduced by symmetry.
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """Sums over the blocks: those of one coordinate, each a noise level, and those of several."""
+    """Sums over blocks of one coordinate (noise levels) and of several coordinates (matrices)."""
 
     levels: bool
     several: bool
-    reuse: bool  # whether something is released already
+    reuse: bool  # whether there is an earlier release
 
     @classmethod
     def of(cls, problem: AnyProblem) -> _Blocks:
@@ -204,7 +208,7 @@ class _Blocks:
         return cls(geometry.reach.shape[1] > 0, bool(geometry.matrix_blocks), isinstance(problem, ReuseFitness))
 
     def sum(self, of_levels: str, of_several: str) -> str:
-        return " + ".join(term for term, there in ((of_levels, self.levels), (of_several, self.several)) if there)
+        return " + ".join(term for term, present in ((of_levels, self.levels), (of_several, self.several)) if present)
 
     @property
     def cost(self) -> str:
@@ -217,18 +221,18 @@ class _Blocks:
     @property
     def over(self) -> str:
         return " and ".join(
-            limit for limit, there in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if there
+            limit for limit, present in ((r"$\tau_t > 0$", self.levels), (r"$K_b \succ 0$", self.several)) if present
         )
 
     @property
     def known(self) -> tuple[Line, ...]:
-        """The constraints that the release can be answered from what is known in the end."""
-        why = "the release can be answered from what is known"
-        levels, several = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
+        """The constraints that the release can be computed from all answers."""
+        remark = "the release can be computed from all answers"
+        level_line, matrix_line = r"f_t^2 \tau_t \le 1", r"F_b K_b F_b^{\top} \preceq I"
         return tuple(
-            Line(line, f"for all {letter}: {why}", "released")
-            for line, letter, there in ((levels, "t", self.levels), (several, "b", self.several))
-            if there and self.reuse
+            Line(line, f"for all {letter}: {remark}", "released")
+            for line, letter, present in ((level_line, "t", self.levels), (matrix_line, "b", self.several))
+            if present and self.reuse
         )
 
     @property
@@ -237,14 +241,14 @@ class _Blocks:
         return r"\sum_j \mu_j c_j" + (f" + {released}" if self.reuse else "")
 
     def seen(self, letter: str) -> tuple[str, str]:
-        """Return the weight of each level, and of each other block the rows whose squares the weights add up."""
+        """Return the weight of each level, and the weighted rows of each other block."""
         left = rf"\operatorname{{diag}}(\sqrt{{Q_b^{{\top}} {letter}}}) V_b"
         if self.reuse:
             return rf"((N^{{\top}} {letter})_t + \omega_t f_t^2)", rf"[{left}; \Omega_b^{{1/2}} F_b]"
         return rf"(N^{{\top}} {letter})_t", left
 
     def norm(self, letter: str) -> str:
-        """Return the square of the trace norm, block by block, with weights of a letter on queries."""
+        """Return the square of the trace norm, block by block, with a letter for the weights on queries."""
         weight, left = self.seen(letter)
         right = r"\operatorname{diag}(\sqrt{C_b^{\top} \lambda})"
         levels = rf"\sum_t \sqrt{{{weight} (R^{{\top}} \lambda)_t}}"
@@ -252,42 +256,42 @@ class _Blocks:
         return f"({self.sum(levels, several)})^2"
 
     def proof(self, letter: str, sides: tuple[str, str]) -> tuple[Line, ...]:
-        """Return why weights bound noise that costs at most one thing and adds, or adds at most, another."""
+        """Return the proof that weights bound noise with limits on cost, and on variances or their sum."""
         paid = self.sum(
             r"\sum_t (R^{\top} \lambda)_t / \tau_t",
             r"\sum_b \lVert K_b^{-1/2} M_b \operatorname{diag}(\sqrt{C_b^{\top} \lambda}) \rVert_F^2",
         )
         weight, left = self.seen(letter)
-        met = self.sum(rf"\sum_t {weight} \tau_t", rf"\sum_b \lVert {left} K_b^{{1/2}} \rVert_F^2")
-        relation, why = ("=", "the objective") if letter == "w" else (r"\ge", rf"since ${self.bill} \le 1$")
+        accuracy_sum = self.sum(rf"\sum_t {weight} \tau_t", rf"\sum_b \lVert {left} K_b^{{1/2}} \rVert_F^2")
+        relation, remark = ("=", "the objective") if letter == "w" else (r"\ge", rf"since ${self.bill} \le 1$")
         lines = (
             Line(rf"{sides[0]} \ge {paid}", r"since $\sum_i \lambda_i \le 1$"),
-            Line(rf"{sides[1]} {relation} {met}", why),
+            Line(rf"{sides[1]} {relation} {accuracy_sum}", remark),
             Line(r"(\sum_t a_t b_t)^2 \le \sum_t a_t^2 \sum_t b_t^2", "by Cauchy and Schwarz: the noise cancels"),
         )
-        inside = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
-        return (*lines, inside) if self.several else lines
+        block_line = Line(r"\lVert X Y \rVert_* \le \lVert X \rVert_F \lVert Y \rVert_F", "in each block of several")
+        return (*lines, block_line) if self.several else lines
 
 
 def on_blocks(problem: object) -> Formula:
-    """State a problem about tables on the blocks that symmetry leaves."""
+    """State a problem about tables on blocks."""
     blocks, weights = _Blocks.of(problem), _weights(problem)
     aim = Goal.of(problem)
-    paid = Line(rf"{blocks.cost} \le {aim.cost}", "for all kinds i of neighbours", "privacy")
-    met = Line(rf"{blocks.variance} \le {aim.factor}c_j", "for all kinds j of queries", "accuracy")
-    spent = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
-    norm, both = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
+    privacy = Line(rf"{blocks.cost} \le {aim.cost}", "for all kinds i of neighbours", "privacy")
+    accuracy = Line(rf"{blocks.variance} \le {aim.factor}c_j", "for all kinds j of queries", "accuracy")
+    sums = (Line(r"\sum_i \lambda_i \le 1"), Line(rf"{blocks.bill} \le 1"))
+    norm, domain = blocks.norm(r"\mu"), r"$\lambda, \mu \ge 0$"
     if blocks.reuse:
-        both += blocks.sum(r", $\omega \ge 0$", r", $\Omega_b \succeq 0$").replace(" + ", "")
+        domain += blocks.sum(r", $\omega \ge 0$", r", $\Omega_b \succeq 0$").replace(" + ", "")
     if isinstance(problem, TotalVariance):
         total = rf"\sum_j w_j ({blocks.variance})"
         weights, letter, sides = weights[:1], "w", ("1", total)
-        program = Program("minimise", total, blocks.over, (replace(paid, formula=rf"{blocks.cost} \le 1"),))
-        dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", spent[:1])
+        program = Program("minimise", total, blocks.over, (replace(privacy, formula=rf"{blocks.cost} \le 1"),))
+        dual = Program("maximise", blocks.norm("w"), r"$\lambda \ge 0$", sums[:1])
     else:
         letter, sides = r"\mu", (aim.cost, aim.limit)
-        program = Program("minimise", aim.sought.name, blocks.over, (paid, met, *blocks.known))
-        dual = Program("maximise", aim.bound(norm), both, spent)
+        program = Program("minimise", aim.sought.name, blocks.over, (privacy, accuracy, *blocks.known))
+        dual = Program("maximise", aim.bound(norm), domain, sums)
     proof = blocks.proof(letter, sides)
     return Formula(_given(problem), _sought(problem), program, weights, dual, proof, _notes(problem))
 
@@ -297,26 +301,26 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
     kinds, levels, queries = blocks.reach.shape[0], blocks.reach.shape[1], len(blocks.tables)
     symbols = [Symbol("W", "the queries, a row each, over the cells", problem.workload.shape)]
     if levels:
-        paid, added = "what each kind of neighbours pays for each level", "of each kind of queries"
+        paid, added = "the cost of each kind of neighbours per level", "of each kind of queries"
         symbols += [
             Symbol("R", f"{paid} of noise", (kinds, levels), blocks.reach.toarray),
             Symbol(
                 "N",
-                f"what each level adds to the variance {added}",
+                f"the contribution of each level to the variance {added}",
                 (queries, levels),
                 blocks.scalar_blocks.toarray,
             ),
         ]
     if blocks.matrix_blocks:
         symbols += [
-            Symbol("M_b", "how neighbours move block b, a column each"),
+            Symbol("M_b", "the differences of neighbours on block b, a column each"),
             Symbol("V_b", "the queries on block b, a row each"),
             Symbol(
-                "C_b, Q_b", "zeros and ones that take its columns to kinds of neighbours, its rows to kinds of queries"
+                "C_b, Q_b", "0-1 matrices that map its columns to kinds of neighbours, and its rows to kinds of queries"
             ),
         ]
     if isinstance(problem, TotalVariance):
-        meaning = "what the variances of each kind of queries count"
+        meaning = "weights of the variances of each kind of queries"
         return *symbols, Symbol("w", meaning, (queries,), lambda: problem.row_weights)
     targets = Symbol("c", "the variance targets", (queries,), lambda: np.asarray(problem.targets[blocks.tables]))
     if _Blocks.of(problem).reuse:
@@ -324,13 +328,13 @@ def _given(problem: AnyProblem) -> tuple[Symbol, ...]:
             symbols.append(
                 Symbol(
                     "f",
-                    "what is released on each level, with unit noise",
+                    "the release on each level, with unit noise",
                     (levels,),
                     lambda: problem.known.coordinates.levels,
                 )
             )
         if blocks.matrix_blocks:
-            symbols.append(Symbol("F_b", "what is released on block b, rows with unit noise"))
+            symbols.append(Symbol("F_b", "the release on block b, rows with unit noise"))
     return *symbols, targets, *Goal.of(problem).given
 
 
@@ -346,16 +350,16 @@ def _sought(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 def _weights(problem: AnyProblem) -> tuple[Symbol, ...]:
     blocks, sums = problem.geometry, _Blocks.of(problem)
-    levels = (Symbol(r"\omega", "weights on what is released on each level, none negative"),)
-    several = (Symbol(r"\Omega_b", "weights on what is released on block b, a matrix"),)
+    levels = (Symbol(r"\omega", "non-negative weights on the release on each level"),)
+    several = (Symbol(r"\Omega_b", "a matrix of weights on the release on block b"),)
     return (
         Symbol(
             r"\lambda",
-            "weights on kinds of neighbours, none negative",
+            "non-negative weights on kinds of neighbours",
             (blocks.reach.shape[0],),
             part="neighbour_weights",
         ),
-        Symbol(r"\mu", "weights on kinds of queries, none negative", (len(blocks.tables),), part="query_weights"),
+        Symbol(r"\mu", "non-negative weights on kinds of queries", (len(blocks.tables),), part="query_weights"),
         *(levels if sums.reuse and sums.levels else ()),
         *(several if sums.reuse and sums.several else ()),
     )
@@ -366,12 +370,12 @@ def _notes(problem: AnyProblem) -> tuple[str, ...]:
     count = len(blocks.keys) + len(blocks.matrix_blocks)
     norm = r"$\lVert X \rVert_*$ is the sum of the singular values of $X$."
     lines = (
-        f"Symmetry leaves {count} blocks, of rank {blocks.rank} at most, and one weight for each of "
-        f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries: nothing is lost, since "
-        "the mean of noise over all symmetries costs no more and is as accurate.",
+        f"Symmetry reduces the problem to {count} blocks of rank at most {blocks.rank}, with one weight for each of "
+        f"{blocks.reach.shape[0]} kinds of records and {len(blocks.tables)} kinds of queries. This is exact, since "
+        "the mean of the noise over all symmetries costs no more and is as accurate.",
     )
-    still = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
+    has_insensitive = bool(np.any(np.asarray(blocks.reach.sum(axis=0)) == 0)) or any(
         block.moved() is not None for block in blocks.matrix_blocks
     )
-    exact = ("What no neighbour moves is released exactly, at no cost, and has no noise in these sums.",)
-    return (*lines, *(exact if still else ()), *((norm,) if blocks.matrix_blocks else ()))
+    exact = ("Insensitive directions are released exactly, at no cost, and have no noise in these sums.",)
+    return (*lines, *(exact if has_insensitive else ()), *((norm,) if blocks.matrix_blocks else ()))

@@ -30,24 +30,24 @@ HOLDER = Line(
 )
 NORM = (
     r"$\lVert X \rVert_*$ is the sum of the singular values of $X$, "
-    r"$\lVert X \rVert_F^2$ that of its squared entries."
+    r"$\lVert X \rVert_F^2$ the sum of squared entries."
 )
 
 
 def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
-    """Return W, B, L and U of a problem about Gaussian noise, whatever it stands on."""
+    """Return the symbols W, B, L and U of a problem about Gaussian noise."""
     geometry = problem.geometry
     workload = getattr(geometry, "workload", problem.workload)
     queries, cells = workload.shape
     W = Symbol("W", "the queries, a row each, over the cells", (queries, cells), workload.dense)
     if geometry.name != "dense":
-        same = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row $j$ of $W$")
-        return W, same, *_moves(problem, cells)
+        identity = Symbol("B = I, L = W", "noise is added to the cells; $v_j$ is row $j$ of $W$")
+        return W, identity, *_moves(problem, cells)
     rank = geometry.rank
     if is_identity(geometry.basis):
-        same = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row $j$ of $W$")
-        return W, same, *_moves(problem, cells)
-    basis = Symbol("B", "rows that get noise; they span those of W", (rank, cells), lambda: geometry.basis)
+        identity = Symbol("B = I, L = W", "noise is added to the cells themselves; $v_j$ is row $j$ of $W$")
+        return W, identity, *_moves(problem, cells)
+    basis = Symbol("B", "rows to which noise is added; they span the rows of W", (rank, cells), lambda: geometry.basis)
     factor = Symbol(
         "L", "$W = L B$; $v_j$ is row $j$ of $L$", (queries, rank), lambda: _coordinates(geometry)[:queries]
     )
@@ -55,7 +55,6 @@ def matrices(problem: AnyProblem) -> tuple[Symbol, ...]:
 
 
 def _coordinates(geometry: Dense) -> Array:
-    """Return L, with entries that are rounding, next to its largest, set to 0."""
     rows = np.asarray(geometry.representation)
     return np.where(np.abs(rows) > 1e-14 * np.abs(rows).max(), rows, 0.0)
 
@@ -80,12 +79,12 @@ def covariance(problem: AnyProblem) -> Symbol:
 
 
 def definite(problem: AnyProblem) -> str:
-    still = len(getattr(problem.geometry, "unmoved", ()))
-    return r"$\Sigma \succeq 0$ whose range holds every $B u_i$" if still else r"$\Sigma \succ 0$"
+    num_insensitive = len(getattr(problem.geometry, "unmoved", ()))
+    return r"$\Sigma \succeq 0$ whose range holds every $B u_i$" if num_insensitive else r"$\Sigma \succ 0$"
 
 
 def notes(problem: AnyProblem) -> tuple[str, ...]:
-    """Return the exactly released part, and the structure that the problem stands on."""
+    """Return notes about the exactly released part and the structure of the problem."""
     geometry = problem.geometry
     lines = [NORM]
     if len(getattr(geometry, "unmoved", ())):
@@ -99,12 +98,12 @@ def notes(problem: AnyProblem) -> tuple[str, ...]:
     elif geometry.name == "split":
         lines.append("Noise is split by attribute: the interval is honest, and not always tight.")
     elif geometry.name == "stream":
-        lines.append("The rows of W follow a rule: both sides are computed from it, and no matrix is made.")
+        lines.append("The rows of W follow a rule: both sides are computed from it, without a matrix.")
     return tuple(lines)
 
 
 def unmoved_words(problem: AnyProblem) -> str:
-    """Return which combination of the rows of B no neighbour changes, or how many there are."""
+    """Describe the insensitive combinations of the rows of B."""
     rows = problem.geometry.unmoved
     if len(rows) == 1 and np.ptp(rows[0]) <= 1e-9 * np.abs(rows[0]).max():
         return "the sum of all cells" if is_identity(problem.geometry.basis) else "the sum of all rows of B"
@@ -112,24 +111,24 @@ def unmoved_words(problem: AnyProblem) -> str:
 
 
 def targets(problem: AnyProblem) -> Symbol:
-    listed = problem.targets
-    if isinstance(listed, tuple):
-        return Symbol("c_j", "variance targets, products of those of the factors")
-    return Symbol("c", "the variance targets", (len(listed),), lambda: np.asarray(listed))
+    values = problem.targets
+    if isinstance(values, tuple):
+        return Symbol("c_j", "variance targets, products of the targets of the factors")
+    return Symbol("c", "the variance targets", (len(values),), lambda: np.asarray(values))
 
 
 def neighbour_weights(count: int | None) -> Symbol:
     shape = None if count is None else (count,)
-    return Symbol(r"\lambda", "weights on pairs of neighbours, none negative", shape, part="neighbour_weights")
+    return Symbol(r"\lambda", "non-negative weights on pairs of neighbours", shape, part="neighbour_weights")
 
 
 def query_weights(count: int | None) -> Symbol:
     shape = None if count is None else (count,)
-    return Symbol(r"\mu", "weights on queries, none negative", shape, part="query_weights")
+    return Symbol(r"\mu", "non-negative weights on queries", shape, part="query_weights")
 
 
 def counts(problem: AnyProblem) -> tuple[int | None, int | None]:
-    """Return the numbers of weights on neighbours and on queries, None where they are products."""
+    """Return the numbers of weights on neighbours and on queries, or None for products."""
     if problem.geometry.name == "dense":
         return problem.geometry.moves.shape[1], problem.geometry.workload.shape[0]
     return (None, None) if problem.geometry.name in ("product", "split") else problem.workload.shape[::-1]
@@ -137,7 +136,7 @@ def counts(problem: AnyProblem) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Goal:
-    """The letters of fitness for use, or of privacy first."""
+    """The symbols of fitness for use, or of privacy first."""
 
     sought: Symbol  # the objective
     cost: str  # the limit on the privacy cost
@@ -148,8 +147,8 @@ class Goal:
     def of(cls, problem: AnyProblem) -> Goal:
         if not isinstance(problem, PrivacyFirst):
             return cls(Symbol(r"\alpha", "the squared privacy cost"), r"\alpha")
-        allowed = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
-        return cls(Symbol(r"\kappa", "the factor on the targets"), r"\gamma", r"\kappa", (allowed,))
+        budget = Symbol(r"\gamma", "the squared privacy cost that may be spent", (), lambda: np.array(problem.cost))
+        return cls(Symbol(r"\kappa", "the factor on the targets"), r"\gamma", r"\kappa", (budget,))
 
     @property
     def factor(self) -> str:
@@ -159,19 +158,19 @@ class Goal:
         return rf"\frac{{1}}{{{self.cost}}} {norm}" if self.given else norm
 
 
-def bound_lines(cost: str, limit: str, spent: str) -> tuple[Line, ...]:
-    """Return why weights bound noise that costs at most one thing and adds at most another."""
+def bound_lines(cost: str, limit: str, remark: str) -> tuple[Line, ...]:
+    """Return the proof that weights bound noise with limits on cost and variances."""
     accuracy = rf"{limit} \ge \sum_j \mu_j {VARIANCE}"
     square = r"\lVert \operatorname{diag}(\sqrt{\mu}) L \Sigma^{1/2} \rVert_F^2"
     return (
         Line(rf"{cost} \ge {PAID.formula}", r"since $\sum_i \lambda_i \le 1$"),
-        Line(rf"{accuracy} = {square}", spent),
+        Line(rf"{accuracy} = {square}", remark),
         HOLDER,
     )
 
 
 def fitness(problem: FitnessForUse | PrivacyFirst) -> Formula:
-    """State fitness for use, or privacy first: the least factor on the targets at a given cost."""
+    """State fitness for use, or privacy first: the minimum common target scaling at a given cost."""
     moves, queries = counts(problem)
     aim = Goal.of(problem)
     return Formula(
@@ -204,7 +203,7 @@ def variance(problem: TotalVariance) -> Formula:
     count = problem.geometry.workload.shape[0] if dense else 0
     weights = Symbol(
         "w",
-        "what the variance of each query counts",
+        "the weight of the variance of each query",
         (count,) if dense else None,
         (lambda: np.asarray(problem.asked_weights)) if dense else None,
     )
@@ -234,7 +233,7 @@ def softmax(problem: SoftmaxFitness) -> Formula:
     moves, queries = counts(problem)
     numbers = (
         Symbol("t_1", "sharpness of the soft maximum of costs", (), lambda: np.array(problem.t1)),
-        Symbol("t_2", "sharpness of that of variances", (), lambda: np.array(problem.t2)),
+        Symbol("t_2", "sharpness of the soft maximum of variances", (), lambda: np.array(problem.t2)),
         Symbol(r"\omega", "weight of the total variance", (), lambda: np.array(problem.total_weight)),
     )
     norm = r"\operatorname{diag}(\sqrt{\mu / c + \omega}) W U \operatorname{diag}(\sqrt{\lambda})"
@@ -282,15 +281,15 @@ def reuse(problem: ReuseFitness) -> Formula:
     plain, count = fitness(problem.rows.together), len(problem.targets)
     geometry, (size, cells) = problem.geometry, problem.release.shape
     release = (
-        Symbol("F", "what is released, rows with unit noise", (size, cells), lambda: problem.release),
+        Symbol("F", "the release, rows with unit noise", (size, cells), lambda: problem.release),
         Symbol("K", "$F = K B$", (size, geometry.rank), lambda: geometry.representation[count:]),
     )
-    W = Symbol("W", "the queries of the wish, a row each", problem.workload.shape, problem.workload.dense)
+    W = Symbol("W", "the requested queries, a row each", problem.workload.shape, problem.workload.dense)
     symbols = (W, *matrices(problem)[1:], targets(problem), *release)
     rows = r"[\operatorname{diag}(\sqrt{\mu}) W; \Omega^{1/2} F]"
     norm = rf"\lVert {rows} U \operatorname{{diag}}(\sqrt{{\lambda}}) \rVert_*^2"
-    kept = Line(r"K \Sigma K^{\top} \preceq I", "the release can be answered from what is known", "released")
-    program = Program("minimise", r"\alpha", definite(problem), (*plain.program.constraints, kept))
+    release_line = Line(r"K \Sigma K^{\top} \preceq I", "the release can be computed from all answers", "released")
+    program = Program("minimise", r"\alpha", definite(problem), (*plain.program.constraints, release_line))
     dual = Program(
         "maximise",
         norm,

@@ -1,4 +1,4 @@
-"""Every CVXPY program in LaTeX: the formulation with its own symbols, its constraints by their labels."""
+"""Every CVXPY program in LaTeX: a formulation with its symbols and labelled constraints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualmech.reference.formulas.noise import COST, VARIANCE
 from dualmech.reference.formulas.writing import Formula, Line, Program, Symbol
 
 Form = tuple[tuple[Symbol, ...], Program]
-"""The symbols that a formulation seeks beyond those of the problem, and its program."""
+"""The additional variables of a formulation, and its program."""
 
 
 def latex(problem: object, formula: Formula, formulations: Formulations | None, formulation: str | None) -> str:
@@ -30,12 +30,14 @@ def latex(problem: object, formula: Formula, formulations: Formulations | None, 
 def stated(problem: object, formula: Formula, formulations: Formulations | None, formulation: str | None) -> Formula:
     """Return a formula with the program of a formulation.
 
-    Raises `InvalidInputError` for one that the problem does not have.
+    Raises `InvalidInputError` for an unknown formulation.
     """
-    if formulations is None:  # a product, or split noise: the program that its factors or attributes make
+    if formulations is None:  # a product, or split noise
         if formulation is not None:
-            named = validate.shown(formulation)
-            raise InvalidInputError(f"formulation must be left out where there is no one program, got {named}")
+            shown_text = validate.shown(formulation)
+            raise InvalidInputError(
+                f"formulation must be omitted for a problem without a single program, got {shown_text}"
+            )
         return formula
     name = formulations.formulation_name(problem, formulation)
     form = formulations.forms.get(name) or FORMS.get((_kind(problem), name))
@@ -46,15 +48,14 @@ def stated(problem: object, formula: Formula, formulations: Formulations | None,
 
 
 def _kind(problem: AnyProblem) -> str:
-    """Return the key of a problem's formulations: its class, with the geometry or criterion that matters."""
     name = type(problem).__name__
     if name in formulas.FAMILIES_ON_GEOMETRY and problem.geometry.name in formulas.ON_GEOMETRY:
         return str(problem.geometry.name)
     return f"{name} {problem.criterion}" if name == "LocalStrategy" else name
 
 
-def _schur(left: str, corner: str, below: str) -> str:
-    return rf"\begin{{bmatrix}} {left} & {corner} \\ ({corner})^{{\top}} & {below} \end{{bmatrix}} \succeq 0"
+def _schur(left: str, corner: str, last: str) -> str:
+    return rf"\begin{{bmatrix}} {left} & {corner} \\ ({corner})^{{\top}} & {last} \end{{bmatrix}} \succeq 0"
 
 
 COMPLEMENT = Line(_schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\top} \Sigma^{-1} (B U)$", "schur")
@@ -63,13 +64,12 @@ COMPLEMENT = Line(_schur(r"\Sigma", "B U", "Z"), r"so that $Z \succeq (B U)^{\to
 def _corner(problem: AnyProblem) -> Symbol:
     moves = getattr(problem, "moves", getattr(getattr(problem, "geometry", None), "moves", None))
     size = problem.workload.shape[1] if moves is None else moves.shape[1]
-    return Symbol("Z", "costs stand on its diagonal", (size, size))
+    return Symbol("Z", "its diagonal contains the costs", (size, size))
 
 
 def _limits(formula: Formula) -> tuple[Line, ...]:
-    """Return the constraints of a formula with costs on the diagonal of Z."""
-    first, *rest = formula.program.constraints
-    return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *rest
+    first, *more = formula.program.constraints
+    return COMPLEMENT, replace(first, formula=first.formula.replace(COST, "Z_{ii}")), *more
 
 
 def schur(problem: object, formula: Formula) -> Form:
@@ -78,7 +78,7 @@ def schur(problem: object, formula: Formula) -> Form:
 
 
 def as_stated(problem: object, formula: Formula) -> Form:
-    """State the program as the formula has it."""
+    """Return the program of the formula."""
     return (), formula.program
 
 
@@ -106,8 +106,8 @@ def logdet(problem: object, formula: Formula) -> Form:
 
 def sum_of_both(problem: object, formula: Formula) -> Form:
     """State Problem 3, the sum of the worst cost and the worst ratio."""
-    known = [symbol.name for symbol in formula.sought]
-    both = (Symbol(r"\alpha", "the worst cost"), Symbol(r"\kappa", "the worst variance over its target"))
+    known_names = [symbol.name for symbol in formula.sought]
+    symbols = (Symbol(r"\alpha", "the worst cost"), Symbol(r"\kappa", "the worst variance over its target"))
     program = Program(
         "minimise",
         r"\alpha + \kappa",
@@ -118,7 +118,7 @@ def sum_of_both(problem: object, formula: Formula) -> Form:
             Line(rf"{VARIANCE} \le \kappa c_j", "for all queries $j$", "accuracy"),
         ),
     )
-    return (*(symbol for symbol in both if symbol.name not in known), _corner(problem)), program
+    return (*(symbol for symbol in symbols if symbol.name not in known_names), _corner(problem)), program
 
 
 PAID_BY_INVERSE = Line(r"(B u_i)^{\top} X (B u_i) \le 1", "for all neighbours $i$", "privacy")
@@ -176,7 +176,7 @@ def softmax_frac(problem: object, formula: Formula) -> Form:
 
 def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
     def form(problem: object, formula: Formula) -> Form:
-        extra = (Symbol("v", "what a unit of each cost is multiplied by"),) if more else ()
+        extra = (Symbol("v", "the factor of each cost in the objective"),) if more else ()
         program = replace(formula.program, objective=objective, constraints=(*more, *formula.program.constraints))
         return extra, program
 
@@ -184,7 +184,7 @@ def _weighting(objective: str, *more: Line) -> Callable[[Any, Formula], Form]:
 
 
 def common_dual(problem: object, formula: Formula) -> Form:
-    """State the dual: a measurement that tells the covariances apart."""
+    """State the dual: a measurement that discriminates the covariances."""
     lines = (Line(r"Y_i \succeq 0", "for all mechanisms $i$", "positive"), Line(r"\sum_i Y_i = I", "", "complete"))
     return formula.weights, replace(formula.dual, over="symmetric $Y_i$", constraints=lines)
 
@@ -199,7 +199,7 @@ def common_logdet(problem: object, formula: Formula) -> Form:
 
 
 def common_volume(problem: AnyProblem, formula: Formula) -> Form:
-    """State the volume in the cost matrix, in which it is convex."""
+    """State the volume in the cost matrix, which makes it convex."""
     size = problem.bounds.shape[1]
     more = (_inverse(size), Symbol("L_i", r"$P_i = L_i L_i^{\top}$", (size, size)))
     (line,) = formula.program.constraints
@@ -220,7 +220,7 @@ def strategy_sdp(problem: object, formula: Formula) -> Form:
 def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
     def form(problem: object, formula: Formula) -> Form:
         more = (
-            Symbol("U_S", "$w_S V_S$, what report S adds to the answers times its weight"),
+            Symbol("U_S", "$w_S V_S$, the contribution of report S to the answers times its weight"),
             Symbol("m_S", "a limit on the second moment of report S"),
         )
         lines = (
@@ -237,7 +237,7 @@ def _moments(worst: bool) -> Callable[[Any, Formula], Form]:
 
 
 def strategy_dual(problem: AnyProblem, formula: Formula) -> Form:
-    """State the dual of a local strategy without a quotient: its scale is free."""
+    """State the dual of a local strategy without a quotient, since its scale is free."""
     less = "" if problem.criterion == "average" else r" - \sum_u s_u \lVert R_u \rVert^2"
     objective = rf"2 \operatorname{{tr}}(R Z) - \sum_u y_u{less}"
     if less:
@@ -247,18 +247,18 @@ def strategy_dual(problem: AnyProblem, formula: Formula) -> Form:
 
 def stage(problem: object, formula: Formula) -> Form:
     """State one stage of a refinement with one linear matrix inequality."""
-    first, *rest = formula.program.constraints
+    first, *more = formula.program.constraints
     inequality = Line(_schur("M", r"\beta", "Z"), r"so that $Z \succeq \beta^{\top} M^{-1} \beta$", "schur")
     paid = replace(first, formula=r"o_i + Z_{ii} \le \alpha")
-    return (_corner(problem),), replace(formula.program, constraints=(inequality, paid, *rest))
+    return (_corner(problem),), replace(formula.program, constraints=(inequality, paid, *more))
 
 
 def estimate(problem: AnyProblem, formula: Formula) -> Form:
     """State the estimate with its residual as a variable, whose multiplier proves the bound."""
     residual = Line("W x - a = r", "", "residual")
-    known = tuple(line for line in formula.program.constraints if line.label == "total")
+    total_lines = tuple(line for line in formula.program.constraints if line.label == "total")
     more = (Symbol("r", "the residual", tuple(problem.answers.shape)),)
-    return more, Program("minimise", r"\frac{1}{2} \lVert r \rVert^2", r"$x \ge 0$ and r", (residual, *known))
+    return more, Program("minimise", r"\frac{1}{2} \lVert r \rVert^2", r"$x \ge 0$ and r", (residual, *total_lines))
 
 
 def blocks_schur(problem: AnyProblem, formula: Formula) -> Form:
@@ -270,16 +270,16 @@ def blocks_schur(problem: AnyProblem, formula: Formula) -> Form:
         replace(line, formula=line.formula.replace(r"M_b^{\top} K_b^{-1} M_b", "Z_b"))
         for line in formula.program.constraints
     )
-    more = (Symbol("Z_b", "costs on block b stand on its diagonal"),)
+    more = (Symbol("Z_b", "its diagonal contains the costs on block b"),)
     return more, replace(formula.program, constraints=(inequality, *lines))
 
 
 def blocks_dual(problem: AnyProblem, formula: Formula) -> Form:
-    """State the best bound of blocks of one coordinate, where all neighbours are of one kind."""
+    """State the best bound for blocks of one coordinate, if all neighbours belong to one orbit."""
     bound = Program(
         "maximise", r"\sum_t \sqrt{(N^{\top} m)_t}", r"$m \ge 0$", (Line(r"\sum_j m_j \le 1", "", "spent"),)
     )
-    meaning = "shares of the bill of kinds of queries; N over targets, times what each level costs"
+    meaning = "normalised shadow prices of kinds of queries; N over targets, times the cost of each level"
     return (Symbol("m", meaning, (len(problem.geometry.tables),)),), bound
 
 
@@ -318,4 +318,4 @@ FORMS: dict[tuple[str, str], Callable[[Any, Formula], Form]] = {
     ("blocks", "schur"): blocks_schur,
     ("blocks", "dual"): blocks_dual,
 }
-"""For each problem and formulation, the function that states it."""
+"""The function that states a formulation, by problem and name."""

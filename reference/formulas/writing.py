@@ -1,6 +1,6 @@
-"""The description of a family of problems, in formulas and words: for a terminal, and as LaTeX.
+"""Descriptions of problems in formulas and words, for terminals and LaTeX.
 
-Formulas are LaTeX of a small vocabulary; words hold formulas between dollar signs. Each is written once.
+Formulas are LaTeX with a small vocabulary; words contain formulas between dollar signs.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ import numpy as np
 
 from dualmech.validate import Array
 
-PRINTED_SIDE = 8
-"""Largest number of rows, and of columns, of an array that is printed."""
+MAX_PRINTED_SIDE = 8
+"""Maximum number of rows, and of columns, of a printed array."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """A letter, what it stands for, and its numbers where they are few."""
+    """A symbol, its meaning and, for small arrays, its numbers."""
 
     name: str  # a formula
     meaning: str  # words
-    shape: tuple[int, ...] | None = None  # of its array, () of a number; None where it is no array
-    numbers: Callable[[], Array] | None = None  # makes the array, which is only done where it is small
-    # where an answer holds it: the name of a part of its point, or of its dual weights; ``itself`` for the point
+    shape: tuple[int, ...] | None = None  # of its array, () for a number; None unless it is an array
+    numbers: Callable[[], Array] | None = None  # computes the array, only used if it is small
+    # the attribute of an answer's point or dual weights; ``itself`` for the point
     part: str = ""
 
     @property
     def printed(self) -> Array | None:
-        """The numbers, where they are few enough to be read."""
-        if self.numbers is None or not all(0 < side <= PRINTED_SIDE for side in self.shape or ()):
+        """The numbers of a small array, else None."""
+        if self.numbers is None or not all(0 < side <= MAX_PRINTED_SIDE for side in self.shape or ()):
             return None
         return np.asarray(self.numbers(), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A formula that has a line of its own, and the words about it."""
+    """A formula on a separate line, and a remark."""
 
     formula: str
     remark: str = ""  # words
-    label: str = ""  # of a constraint, its name in the CVXPY program
+    label: str = ""  # of a constraint in the CVXPY program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,18 +59,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Formula:
-    """A problem in formulas: every symbol is among `given`, `sought` or `weights`, and stands before it is used."""
+    """A problem in formulas: every symbol is defined in `given`, `sought` or `weights` before it is used."""
 
     given: tuple[Symbol, ...]
     sought: tuple[Symbol, ...]
     program: Program
     weights: tuple[Symbol, ...]  # the dual variables
     dual: Program
-    proof: tuple[Line, ...]  # that the dual bounds the program, whatever the weights
+    proof: tuple[Line, ...]  # that any dual weights give a bound
     notes: tuple[str, ...] = ()  # words: the structure, and special features of this problem
 
 
-# Formulas as text: the small part of LaTeX that formulas are written in, as a terminal shows it.
+# Formulas as text for terminals, from a small subset of LaTeX.
 
 
 LETTERS = {
@@ -85,15 +85,15 @@ SIGNS = {
     **dict(log="log", exp="exp", max="max", min="min", left="", right="", star="*", mid="|", det="det"),
     **{"in": "∈", "qquad": "   ", ",": " ", ";": " ", "{": "{", "}": "}", "\\": "; ", "$": "$", "%": "%"},
 }
-RAISED = str.maketrans("0123456789+-½⅓⅔", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻½⅓⅔")
+SUPERSCRIPTS = str.maketrans("0123456789+-½⅓⅔", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻½⅓⅔")
 FRACTIONS = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼"}
 
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|[{}^_&]|\s+|[^\\{}^_&\s]")
-SIMPLE = re.compile(r"\w+'?")  # what a root or a fraction may stand before, without brackets
+SIMPLE_TERM = re.compile(r"\w+'?")  # terms that need no brackets in a root or a fraction
 
 
 class Reader:
-    """The tokens of a formula, read one after the other."""
+    """A parser for the tokens of a formula."""
 
     def __init__(self, formula: str) -> None:
         self.tokens: Iterator[str] = iter(TOKEN.findall(formula))
@@ -109,16 +109,16 @@ class Reader:
         return "".join(parts)
 
     def argument(self) -> str:
-        """Return the text of the next group, or of the next token alone."""
+        """Return the text of the next group or token."""
         return self.one(next(self.tokens))
 
     def one(self, token: str) -> str:
         if token == "{":
             return self.text("}")
         if token == "^":
-            return raised(self.argument())
+            return superscript(self.argument())
         if token == "_":
-            return lowered(self.argument())
+            return subscript(self.argument())
         if token == "&":
             return ", "
         if token.isspace():
@@ -129,8 +129,8 @@ class Reader:
         if name in SIGNS:
             return SIGNS[name]
         if name == "frac":
-            above, below = bracketed(self.argument()), bracketed(self.argument())
-            return FRACTIONS.get(f"{above}/{below}", f"({above}/{below})")
+            numerator, denominator = bracketed(self.argument()), bracketed(self.argument())
+            return FRACTIONS.get(f"{numerator}/{denominator}", f"({numerator}/{denominator})")
         if name == "sqrt":
             return f"√{bracketed(self.argument())}"
         if name in ("operatorname", "mathrm", "mathbf", "text", "bar"):
@@ -150,28 +150,28 @@ class Reader:
         raise ValueError("a matrix in a formula has no end")
 
 
-def raised(text: str) -> str:
+def superscript(text: str) -> str:
     if text == "'" or not text:
         return text
-    short = text.translate(RAISED)
-    for long, sign in FRACTIONS.items():
-        if text.lstrip("-") == long:
-            return f"^{'-' if text.startswith('-') else ''}{sign}"
-    if all(character in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻" for character in short):
-        return short
-    return f"^{text}" if SIMPLE.fullmatch(text) or text.lstrip("-").isalnum() else f"^({text})"
+    translated = text.translate(SUPERSCRIPTS)
+    for fraction, symbol in FRACTIONS.items():
+        if text.lstrip("-") == fraction:
+            return f"^{'-' if text.startswith('-') else ''}{symbol}"
+    if all(character in "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻" for character in translated):
+        return translated
+    return f"^{text}" if SIMPLE_TERM.fullmatch(text) or text.lstrip("-").isalnum() else f"^({text})"
 
 
-def lowered(text: str) -> str:
+def subscript(text: str) -> str:
     return f"_{text}" if re.fullmatch(r"[\w*+]+", text) else f"_({text})"
 
 
 def bracketed(text: str) -> str:
-    return text if SIMPLE.fullmatch(text) or len(text) == 1 or _in_brackets(text) else f"({text})"
+    return text if SIMPLE_TERM.fullmatch(text) or len(text) == 1 or _in_brackets(text) else f"({text})"
 
 
 def _in_brackets(text: str) -> bool:
-    """Whether the bracket that opens a text is closed at its end, and not before."""
+    """Return whether the first bracket of a text is closed at its end."""
     depth = 0
     for place, letter in enumerate(text):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -191,20 +191,20 @@ def plain_formula(formula: str) -> str:
     '‖diag(√μ) W‖_*² + (1/t_1) H(μ)'
     """
     text = re.sub(r" +", lambda spaces: "   " if len(spaces[0]) > 2 else " ", Reader(formula).text().strip())
-    for fence in "‖|":  # no space inside of a norm
-        inside = text.split(fence)
-        text = fence.join(part.strip() if place % 2 else part for place, part in enumerate(inside))
+    for fence in "‖|":  # no space inside a norm
+        pieces = text.split(fence)
+        text = fence.join(part.strip() if place % 2 else part for place, part in enumerate(pieces))
     return re.sub(r"(?<=[(⟨]) | (?=[)⟩,;])", "", text)
 
 
-DOLLAR = "\ue000"  # stands for a dollar sign in a text that is no formula
+DOLLAR = "\ue000"  # placeholder for a dollar sign outside formulas
 
 ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r"} | {
     "\u030c": "v",
     "\u0327": "c",
     "\u0304": "=",
 }
-ESCAPED = {
+LATEX_ESCAPES = {
     **{character: f"\\{character}" for character in "&%#_{}"},
     **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", DOLLAR: r"\$"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''", "…": r"\dots{}"},
@@ -212,10 +212,10 @@ ESCAPED = {
 }
 EXPONENT = re.compile(r"([\d.]+)e([+-])0*(\d+)")
 
-WIDE = 64
-"""Letters of a formula and its remark in LaTeX beyond which the remark goes to a line of its own."""
+MAX_LINE_LETTERS = 64
+"""Maximum number of letters of a formula and its remark on one line."""
 
-BELOW = "\\\\\n& \\qquad "  # to the line below, in an alignment
+NEXT_LINE = "\\\\\n& \\qquad "  # in an alignment
 
 PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage{amsmath}
@@ -238,7 +238,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """Formulas below each other: the words before each, the formula, and the remark about it."""
+    """Aligned formulas, as tuples of leading words, formula and remark."""
 
     lines: tuple[tuple[str, str, str], ...]
 
@@ -254,30 +254,30 @@ Part: TypeAlias = Words | Aligned | Entries
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The parts under one title, which is words."""
+    """Parts with a title in words."""
 
     title: str
     parts: tuple[Part, ...]
 
 
 def literal(text: str) -> str:
-    """Return a text from outside, such as a name in a file, with its dollar signs taken literally."""
+    """Escape dollar signs in a user's text, such as a name in a file."""
     return text.replace("$", DOLLAR)
 
 
 def plain_words(text: str) -> str:
-    r"""Return words with their formulas as text.
+    r"""Convert words with formulas to text.
 
     >>> plain_words(r"weights $\lambda \ge 0$ on neighbours")
     'weights λ ≥ 0 on neighbours'
     """
     parts = text.split("$")
-    shown = (plain_formula(part) if index % 2 else part for index, part in enumerate(parts))
-    return "".join(shown).replace(DOLLAR, "$")
+    texts = (plain_formula(part) if index % 2 else part for index, part in enumerate(parts))
+    return "".join(texts).replace(DOLLAR, "$")
 
 
 def latex_words(text: str) -> str:
-    r"""Return words as LaTeX, with the characters escaped that have a meaning there.
+    r"""Convert words to LaTeX, with special characters escaped.
 
     >>> latex_words(r"100 % of query_1 at $\lambda_i$")
     '100 \\% of query\\_1 at $\\lambda_i$'
@@ -287,13 +287,13 @@ def latex_words(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text for LaTeX; letters that no font there is sure to have, by their numbers."""
+    """Escape a text for LaTeX; letters that fonts may lack are written as code points."""
     return "".join(_escaped_letter(letter) for letter in text)
 
 
 def _escaped_letter(letter: str) -> str:
-    if letter in ESCAPED or letter.isascii():
-        return ESCAPED.get(letter, letter if letter.isprintable() else " ")
+    if letter in LATEX_ESCAPES or letter.isascii():
+        return LATEX_ESCAPES.get(letter, letter if letter.isprintable() else " ")
     decomposed = unicodedata.normalize("NFD", letter)
     if len(decomposed) == 2 and decomposed[0].isascii() and decomposed[1] in ACCENTS:
         return f"\\{ACCENTS[decomposed[1]]}{{{decomposed[0]}}}"
@@ -321,16 +321,20 @@ def _matrix_lines(part: Entries) -> Iterator[str]:
 
 
 def _aligned_lines(part: Aligned) -> Iterator[str]:
-    shown = [(plain_words(lead), plain_formula(formula), plain_words(words)) for lead, formula, words in part.lines]
-    first = max(len(lead) for lead, _, _ in shown)
-    second = max((len(formula) for _, formula, words in shown if words and len(formula) <= WIDE), default=0)
-    for lead, formula, words in shown:
-        before = f"    {lead.ljust(first)}  " if first else "    "
-        if len(formula) <= WIDE or not words:
-            yield f"{before}{formula.ljust(second)}   {words}".rstrip()
+    plain_lines = [
+        (plain_words(lead), plain_formula(formula), plain_words(words)) for lead, formula, words in part.lines
+    ]
+    lead_width = max(len(lead) for lead, _, _ in plain_lines)
+    formula_width = max(
+        (len(formula) for _, formula, words in plain_lines if words and len(formula) <= MAX_LINE_LETTERS), default=0
+    )
+    for lead, formula, words in plain_lines:
+        indent = f"    {lead.ljust(lead_width)}  " if lead_width else "    "
+        if len(formula) <= MAX_LINE_LETTERS or not words:
+            yield f"{indent}{formula.ljust(formula_width)}   {words}".rstrip()
         else:
-            yield f"{before}{formula}"
-            yield f"{' ' * len(before)}    {words}"
+            yield f"{indent}{formula}"
+            yield f"{' ' * len(indent)}    {words}"
 
 
 def latex_section(section: Section) -> str:
@@ -348,11 +352,11 @@ def latex_section(section: Section) -> str:
 
 
 def _latex_row(lead: str, formula: str, words: str) -> str:
-    before = f"\\text{{{latex_words(lead)}}}\\quad & {formula}" if lead else f"& {formula}"
+    left = f"\\text{{{latex_words(lead)}}}\\quad & {formula}" if lead else f"& {formula}"
     if not words:
-        return before
-    wide = len(plain_formula(formula)) + len(plain_words(words)) > WIDE
-    return f"{before} {BELOW if wide else chr(92) + 'quad '}\\text{{{latex_words(words)}}}"
+        return left
+    needs_line = len(plain_formula(formula)) + len(plain_words(words)) > MAX_LINE_LETTERS
+    return f"{left} {NEXT_LINE if needs_line else chr(92) + 'quad '}\\text{{{latex_words(words)}}}"
 
 
 def _latex_number(text: str) -> str:
@@ -364,30 +368,30 @@ def latex_document(sections: Sequence[Section]) -> str:
     return f"{PREAMBLE}{body}\n\\end{{document}}\n"
 
 
-# From a formula to the sections of a page.
+# Sections of a page from a formula.
 
 
 def program_section(title: str, formula: Formula) -> Section:
-    """Return the section that defines all symbols, and then states the program."""
+    """Return the section with the definitions of all symbols and the program."""
     defined = symbol_parts((*formula.given, *formula.sought))
     return Section(title, (*defined, program_part(formula.program), *map(Words, formula.notes)))
 
 
 def dual_section(formula: Formula) -> Section:
-    """Return the section of the dual: any weights prove a bound."""
+    """Return the section of the dual."""
     parts = (*symbol_parts(formula.weights), program_part(formula.dual))
     return Section("Its dual: any such weights prove a bound.", parts)
 
 
 def symbol_parts(symbols: tuple[Symbol, ...]) -> tuple[Part, ...]:
-    """Return the definitions of symbols, each with its numbers where they are few."""
+    """Return the definitions of symbols, with the numbers of small arrays."""
     parts: list[Part] = []
     for symbol in symbols:
         shape = "" if not symbol.shape else f" ({' × '.join(map(count, symbol.shape))})"
         numbers = symbol.printed
-        same = None if numbers is None else listed(numbers)
-        parts.append(Words(f"${symbol.name}${shape if same is None else f' $=$ {same}'}: {symbol.meaning}"))
-        if numbers is not None and same is None:
+        inline = None if numbers is None else inline_numbers(numbers)
+        parts.append(Words(f"${symbol.name}${shape if inline is None else f' $=$ {inline}'}: {symbol.meaning}"))
+        if numbers is not None and inline is None:
             parts.append(Entries(symbol.name, entries(numbers)))
     return tuple(parts)
 
@@ -403,15 +407,15 @@ def proof_part(lines: tuple[Line, ...]) -> Aligned:
     return Aligned(tuple(("", line.formula, line.remark) for line in lines))
 
 
-def listed(numbers: Array) -> str | None:
-    """Return a number or a vector in a line of words, None of a matrix."""
+def inline_numbers(numbers: Array) -> str | None:
+    """Return a number or a vector as words, or None for a matrix."""
     if numbers.ndim == 0:
         return f"${number(float(numbers))}$"
     return in_line(map(number, numbers.tolist())) if numbers.ndim == 1 else None
 
 
 def in_line(texts: Iterable[str]) -> str:
-    """Return numbers in brackets, as words that a line may break between."""
+    """Return numbers in brackets, with possible line breaks between them."""
     return f"({', '.join(f'${text}$' for text in texts)})"
 
 
@@ -425,7 +429,7 @@ def number(value: float) -> str:
 
 
 def count(value: int) -> str:
-    """Return a size, that of a domain beyond memory rounded.
+    """Return a size as text, rounded if it is large.
 
     >>> count(4096), count(10**60)
     ('4096', '1e+60')

@@ -27,11 +27,11 @@ class TestOnThoseThatBind:
     def test_the_optimum_is_that_of_all(self, kind: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = self.problem(kind, name)
         whole = fast.solve(problem)
-        monkeypatch.setattr(blocks, "MANY", 1)
+        monkeypatch.setattr(blocks, "MIN_ORBITS_TO_RESTRICT", 1)
         # So few to begin with that others have to join.
         monkeypatch.setattr(blocks, "TRIAL_STEPS", 2)
-        monkeypatch.setattr(blocks, "NEAR", 1e-12)
-        monkeypatch.setattr(blocks, "WEIGHTY", 0.9)
+        monkeypatch.setattr(blocks, "COST_TOL", 1e-12)
+        monkeypatch.setattr(blocks, "WEIGHT_TOL", 0.9)
         news: list[dm.Progress] = []
         found = fast.solve(problem, callback=news.append)
         assert found.status is dm.Status.CERTIFIED and found.problem is problem
@@ -41,7 +41,7 @@ class TestOnThoseThatBind:
         assert steps == sorted(steps) == [each.iteration for each in found.history]
 
     def test_limits_hold(self, kind: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(blocks, "MANY", 1)
+        monkeypatch.setattr(blocks, "MIN_ORBITS_TO_RESTRICT", 1)
         with pytest.warns(dm.errors.UncertifiedWarning):
             few = fast.solve(self.problem(kind, name), tol=1e-12, max_iterations=3)
         assert few.iterations <= 4 and few.certificate.feasible

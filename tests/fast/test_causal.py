@@ -13,7 +13,14 @@ from participations import steps_apart
 
 import dualmech as dm
 from dualmech import crosscheck, fast
-from dualmech.fast.engine.classes import Bands, BufferedSums, Coefficients, OfRows, OfSums, soft_largest
+from dualmech.fast.engine.classes import (
+    Bands,
+    BufferedSums,
+    Coefficients,
+    RowsObjective,
+    SumsObjective,
+    soft_maximum_cost,
+)
 from dualmech.fast.engine.scaled import ScaledCoefficients
 from dualmech.geometry.scaled import Exponentials
 
@@ -42,8 +49,8 @@ class TestGradients:
     def test_they_are_exact(self, name: str, power: float | None, at_least: bool, seed: int) -> None:
         rng = np.random.default_rng(seed)
         family = families(dm.neighbours.Participation(2, 3, at_least=at_least))[name]
-        aim = OfRows(rng.uniform(0.2, 1, (STEPS, STEPS)), power)
-        x = family.first() * rng.uniform(0.9, 1.1, len(family.first()))
+        aim = RowsObjective(rng.uniform(0.2, 1, (STEPS, STEPS)), power)
+        x = family.start() * rng.uniform(0.9, 1.1, len(family.start()))
         _, gradient = family.evaluate(x, aim, 20.0)
         numeric = scipy.optimize.approx_fprime(x, lambda x: family.evaluate(x, aim, 20.0)[0], 1e-7)
         assert gradient == pytest.approx(numeric, rel=1e-4, abs=1e-5)
@@ -52,14 +59,14 @@ class TestGradients:
     def test_the_value_is_variance_times_cost(self, name: str, seed: int) -> None:
         rng, rule = np.random.default_rng(seed), dm.neighbours.Participation(2, 3)
         family, rows = families(rule)[name], rng.uniform(0.2, 1, (STEPS, STEPS))
-        x = family.first() * rng.uniform(0.9, 1.1, len(family.first()))
+        x = family.start() * rng.uniform(0.9, 1.1, len(family.start()))
         strategy = family.strategy(x)
         inverse = np.linalg.inv(strategy.matrix())
         cost = dm.EpochsMechanism(dm.LinearGaussianMechanism(strategy.matrix(), np.eye(STEPS)), rule)
         # Columns of one norm, of 1 each, are two in a phase.
         doubled = 2 if name == "equal" else 1
         true = np.sum((rows @ inverse) ** 2) * cost.squared_privacy_cost / doubled
-        assert np.exp(family.evaluate(x, OfRows(rows), 1e8)[0]) == pytest.approx(true, rel=1e-6)
+        assert np.exp(family.evaluate(x, RowsObjective(rows), 1e8)[0]) == pytest.approx(true, rel=1e-6)
 
     @given(st.sampled_from([None, 4.0, 64.0]), st.sampled_from([1.0, 0.7]), st.integers(1, 9), st.integers(0, 10**6))
     def test_running_sums_need_no_rows(self, power: float | None, decay: float, n: int, seed: int) -> None:
@@ -67,7 +74,7 @@ class TestGradients:
         rng = np.random.default_rng(seed)
         factors, series = rng.uniform(0.1, 1, n), rng.uniform(-1, 1, n)
         rows = dm.workloads.decayed_sums(n, decay).dense() * np.sqrt(factors)[:, None]
-        sums, written = OfSums(factors, decay, power), OfRows(rows, power)
+        sums, written = SumsObjective(factors, decay, power), RowsObjective(rows, power)
         value, gradient = sums.of_series(series)
         same, true = written.of_series(series)
         assert value == pytest.approx(same, rel=1e-9)
@@ -88,7 +95,7 @@ class TestGradients:
         persons = [list(steps) for steps in steps_apart(n, most, apart)]
         scale = 9.0 / (times * squares.mean())
         costs = np.array([squares[steps].sum() for steps in persons])
-        soft, shares = soft_largest(squares, times, apart, 9.0)
+        soft, shares = soft_maximum_cost(squares, times, apart, 9.0)
         assert soft == pytest.approx(np.log(np.exp(scale * costs).sum()) / scale, rel=1e-9)
         weights = np.exp(scale * costs) / np.exp(scale * costs).sum()
         direct = np.zeros(n)
@@ -231,7 +238,7 @@ def test_other_classes_and_problems_are_refused_by_name() -> None:
         fast.strategy(dm.QueryWeighting(sums, np.eye(12)), "banded:2")  # type: ignore[arg-type]
     with pytest.raises(dm.errors.InvalidInputError, match="geometry 'dense', 'stream' or 'epochs'"):
         fast.strategy(dm.TotalVariance(dm.workloads.marginals([2, 2], ways=1), geometry="blocks"), "banded:2")
-    with pytest.raises(dm.errors.InvalidInputError, match="one record as neighbours"):
+    with pytest.raises(dm.errors.InvalidInputError, match="neighbours that differ by one record"):
         fast.strategy(dm.TotalVariance(sums, neighbours="replace"), "banded:2")
     with pytest.raises(dm.errors.InvalidInputError, match="at most 4096 steps"):
         fast.strategy(dm.TotalVariance(dm.workloads.prefix(5000)), "banded:2")

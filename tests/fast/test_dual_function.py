@@ -14,7 +14,7 @@ from dualmech import fast
 from dualmech.fast.engine import dual_function, orbits
 from dualmech.fast.engine import spectrum as engine
 from dualmech.fast.engine.dual_function import DenseDual
-from dualmech.fast.engine.orbits import DiagonalProgram, OrbitProgram, OrbitSpectrum, Part
+from dualmech.fast.engine.orbits import OrbitProgram, OrbitSpectrum, Part, RankOneProgram
 from dualmech.fast.engine.spectrum import Spectrum
 from dualmech.fast.reductions.dense import Reduction, reduced, without_copies
 from dualmech.fast.reductions.orbits import OrbitReduction, mirrored
@@ -35,13 +35,13 @@ def normal(seed: int, *shape: int) -> Array:
     return draws(seed).standard_normal(shape)
 
 
-def diagonal(seed: int, neighbours: int, queries: int, blocks: int, fixed: bool = False) -> DiagonalProgram:
+def diagonal(seed: int, neighbours: int, queries: int, blocks: int, fixed: bool = False) -> RankOneProgram:
     """Blocks that see some neighbours and some queries each, at least one."""
     squares = draws(seed).uniform(0.1, 2, (queries, blocks)) * (draws(seed + 1).random((queries, blocks)) < 0.6)
     reach = draws(seed + 2).uniform(0.1, 2, (neighbours, blocks)) * (draws(seed + 3).random((neighbours, blocks)) < 0.6)
     squares[0], reach[0] = 1.0, 0.5
     own = squares.sum(axis=0)[None, :] if fixed else squares
-    return DiagonalProgram(sp.csr_array(own), sp.csr_array(reach), fixed)
+    return RankOneProgram(sp.csr_array(own), sp.csr_array(reach), fixed)
 
 
 def part(seed: int, queries: int, rank: int, groups: list[int], shares: bool = False, fixed: bool = False) -> Part:
@@ -112,7 +112,9 @@ def singular_values(program: Program, weights: Array) -> Array:
         found.append(np.linalg.svd(rows @ moves * own[:neighbours], compute_uv=False)[: len(moves)])
     if isinstance(program, OrbitProgram) and program.diagonal is not None:
         first, last = (weights[: program.neighbours], np.ones(1) if program.fixed else weights[program.neighbours :])
-        products = (program.diagonal.reach.toarray().T @ first) * (program.diagonal.squares.toarray().T @ last)
+        products = (program.diagonal.squared_sensitivities.toarray().T @ first) * (
+            program.diagonal.squared_queries.toarray().T @ last
+        )
         found.append(np.sqrt(products))
     return np.concatenate(found)
 
@@ -194,8 +196,8 @@ def test_primal_point_has_the_gains(name: str, smoothing: float) -> None:
     point: Any = spectrum.covariance()
     levels, covariances = point if isinstance(program, OrbitProgram) else (np.zeros(0), (point,))
     if isinstance(program, OrbitProgram) and program.diagonal is not None:
-        costs += program.diagonal.reach @ (1 / levels)
-        seen += 0 if program.fixed else program.diagonal.squares @ levels
+        costs += program.diagonal.squared_sensitivities @ (1 / levels)
+        seen += 0 if program.fixed else program.diagonal.squared_queries @ levels
     for each, covariance in zip(parts_of(program), covariances, strict=True):
         own, moves = each.program.sizes[0], dense_moves(each.program)
         forms = np.einsum("ki,ki->i", moves, np.linalg.solve(covariance, moves))
@@ -203,7 +205,7 @@ def test_primal_point_has_the_gains(name: str, smoothing: float) -> None:
         if not program.fixed:
             forms = np.einsum("jk,jk->j", each.program.queries @ covariance, each.program.queries)
             np.add.at(seen, each.groups[own:] - neighbours, each.shares[own:] * forms)
-    np.testing.assert_allclose(spectrum.gains, np.append(costs, seen), rtol=1e-9)
+    np.testing.assert_allclose(spectrum.constraint_values, np.append(costs, seen), rtol=1e-9)
     if name in DENSE:
         assert spectrum.objective == pytest.approx(costs.max() * seen.max(), rel=1e-9)
         if not smoothing:  # P = Σ Q Σ, the matrix geometric mean of P and the inverse of Q
@@ -263,7 +265,7 @@ def test_weights_that_differ_widely_lose_little_accuracy(spread: float) -> None:
     spectrum, expected = program.at(weights), np.sort(singular_values(program, weights))
     np.testing.assert_allclose(spectrum.values, expected, rtol=3e-6, atol=1e-14)
     assert spectrum.dual_value == pytest.approx(expected.sum(), rel=1e-11)
-    assert np.all(np.isfinite(spectrum.gains))
+    assert np.all(np.isfinite(spectrum.constraint_values))
 
 
 @given(st.integers(0, 2**20), st.integers(1, 8), st.floats(0, 10), st.sampled_from([0.0, 1e-6, 1e-2, 1.0]))
@@ -299,7 +301,7 @@ class TestMirrored:
     def always_stepped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
         monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
-        monkeypatch.setattr(dual_function, "MANY", 0)
+        monkeypatch.setattr(dual_function, "STEPPED_ROWS_RATIO", 0)
 
     @staticmethod
     def symmetric(seed: int, cells: int, count: int) -> dm.FitnessForUse:
@@ -364,7 +366,7 @@ class TestMirrored:
 def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "KERNEL_ERROR", 1e-6)
     program: Any = PROGRAMS["rank one"]
-    reach, squares = program.diagonal.reach.toarray().T, program.diagonal.squares.toarray().T
+    reach, squares = program.diagonal.squared_sensitivities.toarray().T, program.diagonal.squared_queries.toarray().T
     parts = []
     for moved, seen in zip(reach, squares, strict=True):
         first, last = np.flatnonzero(moved), np.flatnonzero(seen)
@@ -373,7 +375,7 @@ def test_blocks_of_rank_one_are_parts_of_rank_one(smoothing: float, monkeypatch:
     weights = weights_for(program)
     several: Any = (program, OrbitProgram(tuple(parts), None, 3, 4))
     one, two = (at(each, weights, smoothing) for each in several)
-    for name in ("values", "gains", "dual_value", "lower_bound", "objective"):
+    for name in ("values", "constraint_values", "dual_value", "lower_bound", "objective"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-10)
     for name in ("gradient", "gradient_slope"):
         np.testing.assert_allclose(getattr(one, name)(), getattr(two, name)(), rtol=1e-9, atol=1e-12)

@@ -167,7 +167,7 @@ class TestOptions:
         for kind in (dm.FitnessForUse, dm.TotalVariance):
             problems = {name: kind(tables, geometry=name) for name in ("dense", "blocks")}
             for here, there in (("blocks", "dense"), ("dense", "blocks")):
-                said = f"start is a point of geometry '{there}', the problem stands on '{here}'"
+                said = f"start must be on geometry '{here}' of the problem, got geometry '{there}'"
                 with pytest.raises(dm.errors.InvalidInputError, match=said):
                     fast.solve(problems[here], start=fast.solve(problems[there]))
 

@@ -169,7 +169,7 @@ def test_a_gap_that_rounding_blurs_does_not_end_the_run() -> None:
 def test_other_methods_are_refused() -> None:
     cases: Any = (
         (3, "method must be a name, a method"),
-        (lambda _: iter([]), "gave none"),
+        (lambda _: iter([]), "got none"),
         (lambda _: np.eye(3), r"must have shape \(4, 4\)"),
         (lambda _: (np.eye(4), (np.ones(3), np.ones(4))), "must be 4, one per pair of neighbours, got 3"),
         (lambda _: (np.eye(4), 3), "dual must be"),
@@ -190,7 +190,7 @@ def test_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fast.solve(PROBLEM, method="mine").solver == "own:mine"
     with pytest.raises(dm.errors.InputTypeError, match="registered for FitnessForUse, PrivacyFirst"):
         fast.solve(dm.TotalVariance(dm.workloads.prefix(4)), method="mine")
-    with pytest.raises(dm.errors.InputTypeError, match="'start' is not for"):
+    with pytest.raises(dm.errors.InputTypeError, match="'start' is not supported"):
         fast.solve(PROBLEM, method="mine", start=fast.solve(PROBLEM))
 
 

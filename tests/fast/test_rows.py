@@ -28,7 +28,7 @@ def always_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take steps however few entries there are, and rows by them however few queries."""
     monkeypatch.setattr(by_steps, "MIN_ENTRIES", 0)
     monkeypatch.setattr(by_steps, "MAX_PAIR_FRACTION", np.inf)
-    monkeypatch.setattr(dual_function, "MANY", 0)
+    monkeypatch.setattr(dual_function, "STEPPED_ROWS_RATIO", 0)
 
 
 class TestSteps:
@@ -106,7 +106,7 @@ class TestHalves:
             np.testing.assert_allclose(root @ root.T, whole, atol=1e-10)
             np.testing.assert_allclose(half.around(matrix), root.T @ matrix @ root, atol=1e-10)
             expected = np.linalg.solve(root, weighted).T @ matrix
-            np.testing.assert_allclose(half.moved(matrix), expected, atol=1e-8)
+            np.testing.assert_allclose(half.on_neighbours(matrix), expected, atol=1e-8)
             assert half.log_volume == pytest.approx(np.linalg.slogdet(root)[1], abs=1e-10)
 
     def test_none_where_the_other_cells_have_all_the_weight(self) -> None:
@@ -139,7 +139,7 @@ PROBLEMS: dict[str, Any] = {
 def test_newton_without_its_matrix_finds_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PROBLEMS[name]()
     formed = fast.solve(problem, tol=1e-8, method="newton")
-    monkeypatch.setattr(newton, "LARGEST_FORMED", 0)
+    monkeypatch.setattr(newton, "MAX_FORMED_WEIGHTS", 0)
     assert meet(formed, fast.solve(problem, tol=1e-8, method="newton"))
 
 
@@ -147,7 +147,7 @@ def test_newton_without_its_matrix_finds_the_same(name: str, monkeypatch: pytest
 def test_single_precision_costs_no_accuracy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PROBLEMS[name]()
     double = fast.solve(problem, tol=1e-9, method="newton")
-    monkeypatch.setattr(spectrum, "SINGLE_FROM", 0)
+    monkeypatch.setattr(spectrum, "MIN_SINGLE_WEIGHTS", 0)
     assert meet(double, fast.solve(problem, tol=1e-9, method="newton"))
 
 
@@ -181,7 +181,7 @@ class TestCopies:
 
 def test_a_sparse_workload_on_the_cells_stays_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        reductions, "_on_own_rows", lambda geometry: pytest.fail("its cells are the best basis there is")
+        reductions, "_on_workload_rows", lambda geometry: pytest.fail("its cells are the best basis there is")
     )
     rows = sp.csr_array(np.vstack([np.eye(60), draws(1).random((240, 60)) < 0.03]))
     problem = dm.FitnessForUse(dm.Workload(rows))

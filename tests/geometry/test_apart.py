@@ -251,22 +251,22 @@ class TestRule:
         with pytest.raises(dm.errors.InvalidInputError, match="geometry 'epochs' holds it"):
             dm.TotalVariance(dm.workloads.prefix(8), neighbours=rule, geometry="dense")
         for kind in (dm.TotalVariance, dm.FitnessForUse):
-            with pytest.raises(dm.errors.InvalidInputError, match="must be at most 200 persons"):
+            with pytest.raises(dm.errors.InvalidInputError, match="must have at most 200 sets"):
                 reference.solve(kind(dm.workloads.prefix(40), neighbours="participation:3:9:at-least"))
         problem = dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4:at-least")
-        with pytest.raises(dm.errors.InvalidInputError, match="begins anew"):
+        with pytest.raises(dm.errors.InvalidInputError, match="solve without it"):
             fast.solve(problem, start=_interval())
         with pytest.raises(dm.errors.InvalidInputError, match=r"must have shape \(2, 8, 8\), a matrix of persons"):
             problem.certify(np.eye(8), np.zeros((4, 2, 2)))
-        monkeypatch.setattr("dualmech.fast.reductions.epochs.MOST_WAYS", 127)
-        with pytest.raises(dm.errors.InvalidInputError, match="weights of ways from step to step"):
+        monkeypatch.setattr("dualmech.fast.reductions.epochs.MAX_WALK_WEIGHTS", 127)
+        with pytest.raises(dm.errors.InvalidInputError, match="weights of walks"):
             fast.solve(problem)
         assert dm.neighbours.participation(9, 2, 4, at_least=True)  # more steps than parts fill
 
 
 @cache
 def _interval() -> Any:
-    with pytest.warns(dm.errors.UncertifiedWarning, match="at least so far apart"):
+    with pytest.warns(dm.errors.UncertifiedWarning, match="minimum separation"):
         return fast.solve(dm.TotalVariance(dm.workloads.prefix(8), neighbours="participation:2:4:at-least"))
 
 

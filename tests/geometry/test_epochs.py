@@ -325,11 +325,13 @@ class TestOptima:
             cost = {"targets": 1.0, "cost": 1.0} if kind is dm.PrivacyFirst else {}
             problem = kind(dm.workloads.prefix(18), **cost, neighbours="participation:9:2:signs", geometry="epochs")
             for state in (reference.solve, reference.formulate):
-                with pytest.raises(dm.errors.InvalidInputError, match="must have at most 8 parts"):
+                with pytest.raises(dm.errors.InvalidInputError, match="must have at most 8 participations"):
                     state(problem)
         many = dm.Workload(np.tril(np.ones((400, 400))))
         problem = dm.TotalVariance(many, neighbours="participation:200:2")
-        with pytest.raises(dm.errors.InvalidInputError, match=r"limit 16384\): in 200 epochs at most 0 steps"):
+        with pytest.raises(
+            dm.errors.InvalidInputError, match=r"limit 16384\): with 200 epochs and 0 query weights, at most 0 steps"
+        ):
             fast.solve(problem)
 
     def test_an_interval_of_signs_is_explained(self) -> None:

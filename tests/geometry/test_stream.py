@@ -16,7 +16,7 @@ import dualmech as dm
 from dualmech import fast, reference
 from dualmech.fast.engine import loop
 from dualmech.fast.reductions import stream as reduced
-from dualmech.fast.reductions.stream import COARSE, Groups, StreamProgram
+from dualmech.fast.reductions.stream import MAX_HESSIAN_ERROR, Groups, StreamProgram
 from dualmech.geometry.tridiagonal import Bidiagonal, Poles, inverse_root_diagonals, poles_of
 
 FAMILIES: list[Any] = [dm.FitnessForUse, dm.TotalVariance]
@@ -131,14 +131,14 @@ class TestCurvature:
         here = self.spectrum(decay, fixed)
         change, step = np.random.default_rng(6).normal(size=len(here.weights)), 1e-4
         ahead, behind = (here.program.at(here.weights * np.exp(sign * step * change)) for sign in (1, -1))
-        slope = (ahead.weights * ahead.gains - behind.weights * behind.gains) / (2 * step)
+        slope = (ahead.weights * ahead.constraint_values - behind.weights * behind.constraint_values) / (2 * step)
         fine = here.smoothed(1e-15 * here.dual_value)
-        expected = here.weights * here.gains * change - slope
+        expected = here.weights * here.constraint_values * change - slope
         np.testing.assert_allclose(fine.curvature_product(change), expected, atol=1e-6 * np.abs(expected).max())
 
     def test_it_is_symmetric_and_nowhere_negative(self, decay: float, fixed: bool) -> None:
         here = self.spectrum(decay, fixed)
-        for smoothing, enough, digits in ((np.inf, COARSE, 1e-6), (1e-14, 1e-9, 1e-12)):
+        for smoothing, enough, digits in ((np.inf, MAX_HESSIAN_ERROR, 1e-6), (1e-14, 1e-9, 1e-12)):
             rough = here.smoothed(smoothing * here.dual_value)
             matrix = np.stack([rough.curvature_product(each) for each in np.eye(len(here.weights))])
             np.testing.assert_allclose(matrix, matrix.T, atol=digits * np.abs(matrix).max())
@@ -162,8 +162,8 @@ class TestGroups:
         assert groups.sizes.sum() == 5001 and groups.sizes.min() >= 1
         assert np.all(groups.sizes[:100] == 1) and np.all(groups.sizes[-100:] == 1)
         spread = np.array([np.ptp(np.log(part)) for part in np.split(steps, np.cumsum(groups.sizes)[:-1])])
-        assert spread.max() <= 1 / reduced.FINENESS
-        assert (groups.sizes.max() - 1) * -2 * np.log(decay) <= 1 / reduced.FINENESS
+        assert spread.max() <= 1 / reduced.GROUPS_PER_E_FOLD
+        assert (groups.sizes.max() - 1) * -2 * np.log(decay) <= 1 / reduced.GROUPS_PER_E_FOLD
 
     @pytest.mark.parametrize(("numbers", "decay"), [("equal", 0.9999), ("waves", 1.0), ("rising", 1.0)])
     def test_drawn_out_they_are_near_the_optimum(self, fixed: bool, numbers: str, decay: float) -> None:
@@ -182,7 +182,7 @@ class TestGroups:
         steps = SMOOTH[numbers](np.linspace(0, 1, 2401))
         problem = FAMILIES[fixed](dm.workloads.prefix(2401), steps)
         near = fast.solve(problem, tol=1e-6)
-        monkeypatch.setattr(reduced, "FEWER", np.inf)
+        monkeypatch.setattr(reduced, "MIN_GROUP_SIZE", np.inf)
         plain = fast.solve(problem, tol=1e-6)
         assert near.certificate.certifies(1e-6) and plain.certificate.certifies(1e-6)
         assert max(near.lower_bound, plain.lower_bound) <= min(near.objective, plain.objective) * (1 + 1e-9)

@@ -184,7 +184,7 @@ class TestSolving:
             fast.solve(problem, method="softmax_newton", orbits=[[1, 0]])
         problem = dm.FitnessForUse(dm.workloads.identity(2), 1.0)
         for call in (reference.formulate, reference.solve):
-            with pytest.raises(InvalidInputError, match="orbits are for formulation 'schur'"):
+            with pytest.raises(InvalidInputError, match="orbits are supported for formulation 'schur'"):
                 call(problem, formulation="matrix_frac", orbits=[[1, 0]])
 
     @pytest.mark.parametrize("kind", [dm.FitnessForUse, dm.PrivacyFirst])
@@ -214,7 +214,7 @@ class TestTiedHessian:
         spectrum = program.at(weights).smoothed(smoothing)
         chosen = np.arange(len(weights))
         members = np.arange(len(program.parts[0].groups))
-        by_matrices = orbits._by_matrices(spectrum.spectra[0], members, program.parts[0].groups, len(weights))
+        by_matrices = orbits._hessian_by_matrices(spectrum.spectra[0], members, program.parts[0].groups, len(weights))
         hessian = spectrum.curvature(chosen)
         np.testing.assert_allclose(by_matrices, hessian, rtol=5e-3, atol=1e-4 * hessian.max())
         step = 1e-5

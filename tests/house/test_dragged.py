@@ -59,7 +59,7 @@ def noise_cases(rng: np.random.Generator) -> list[Case]:
     mechanism = PROBLEM.mechanism(covariance)
     judged = PROBLEM.certify(PROBLEM.feasible(covariance), (cells, queries))
     point = DenseDual(W, None).at(np.concatenate([cells, queries]))
-    shares = point.weights * point.gains / point.dual_value
+    shares = point.weights * point.constraint_values / point.dual_value
     half = scipy.linalg.sqrtm(np.diag(cells))
     inner = scipy.linalg.sqrtm(half @ W.T @ np.diag(queries) @ W @ half)
     noise = PROBLEM.feasible(half @ np.linalg.inv(inner) @ half)

@@ -26,7 +26,7 @@ from dualmech.certificate import Certificate, with_reasons
 from dualmech.errors import InvalidInputError
 from dualmech.fast import methods
 from dualmech.fast.custom import Custom
-from dualmech.fast.engine.loop import PATIENCE, Limits
+from dualmech.fast.engine.loop import MAX_STALLED_STEPS, Limits
 from dualmech.fast.fitness import solve_on_geometry
 from dualmech.fast.methods import FamilySolver
 from dualmech.geometry.base import Geometry
@@ -174,7 +174,7 @@ def steps(problem: PMean, tol: float) -> Iterator[tuple[Array, PMeanDual]]:
     derivatives, in logarithms, shrink the error by ``(p-1)/(p+1)`` at least.
     """
     derivatives, size = np.ones(len(problem.targets)), 2 / (problem.p + 1)
-    for _ in range(int(PATIENCE * (problem.p + 1))):
+    for _ in range(int(MAX_STALLED_STEPS * (problem.p + 1))):
         weights = problem.weights * derivatives
         total = TotalVariance(problem.workload, weights / problem.targets, geometry=problem.geometry)
         answer = solve_on_geometry(total, Limits(tol))

@@ -98,7 +98,7 @@ def test_attempts_share_it(clock: None, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("method", ["exact", "restart"])
 def test_weighing_patterns_ends_within_a_step(clock: None, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    newton, steps = columns._master_step, []
+    newton, steps = columns._newton_step, []
 
     def noted(*arguments: Any) -> Any:
         steps.append(0)

@@ -376,7 +376,7 @@ def test_masks_are_not_dropped() -> None:
 @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
 def test_what_rounding_hides_of_queries_counts_against_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nearly parallel queries: one has little in the direction in which the other leaves much noise."""
-    monkeypatch.setattr(ascent, "TIGHTENINGS", ())  # the solver would take that noise back
+    monkeypatch.setattr(ascent, "TIGHTENING_FACTORS", ())  # the solver would take that noise back
     workload = dm.Workload(
         [
             [3.4604425394722677e-10, 0.0, 6.920885078944535e-10],

@@ -150,7 +150,7 @@ def test_a_formulation_that_there_is_not_is_refused() -> None:
         reference.latex(dm.FitnessForUse(SMALL), "schurr")
     product = dm.FitnessForUse(dm.workloads.kron(dm.workloads.prefix(3), dm.workloads.prefix(3)))
     assert not unbalanced(reference.latex(product))
-    with pytest.raises(InvalidInputError, match="formulation must be left out"):
+    with pytest.raises(InvalidInputError, match="formulation must be omitted"):
         reference.latex(product, "schur")
 
 

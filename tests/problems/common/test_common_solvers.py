@@ -293,7 +293,7 @@ class TestLaws:
         """Under a linear map of three dimensions, four steps tell where it stands still."""
         rng = np.random.default_rng(seed)
         linear, fixed = 0.9 * turned(rng.uniform(-1, 1, 3), rng), rng.standard_normal(3)
-        last, begin = common.Moves(), np.zeros((1, 1, 3))
+        last, begin = common.StepHistory(), np.zeros((1, 1, 3))
         for _ in range(max(count, 4)):
             last = last.with_step(begin, (begin - fixed) @ linear + fixed)
             begin = last.extrapolated()
@@ -368,7 +368,7 @@ class TestStatements:
 
     def test_what_is_refused_of_formulations(self) -> None:
         problem = on_cells(*random_family(0, 3, 2))
-        with pytest.raises(dm.errors.InvalidInputError, match="sharpness belongs to formulation 'logdet'"):
+        with pytest.raises(dm.errors.InvalidInputError, match="sharpness is an option of formulation 'logdet'"):
             reference.formulate(problem, sharpness=2.0)
         with pytest.raises(dm.errors.InvalidInputError, match="sharpness must be positive"):
             reference.formulate(problem, "logdet", sharpness=0.0)
@@ -472,7 +472,7 @@ class TestLeastVolume:
                 lambda: fast.solve(volume, method="fixed_point"),
             ),
             ("method newton is not for criterion 'trace'", lambda: fast.solve(trace, method="newton")),
-            ("start belongs to criterion 'trace'", lambda: fast.solve(volume, start=solved)),
+            ("start is for criterion 'trace' only", lambda: fast.solve(volume, start=solved)),
             (
                 "3 mechanisms and a volume of 70 common queries takes",
                 lambda: provable(dm.CommonMechanism([more] * 3, criterion="volume")),
@@ -523,8 +523,8 @@ class TestOptions:
     def test_what_cannot_be_meant_is_refused(self) -> None:
         other = fast.solve(on_cells(np.eye(2), np.eye(2)))
         cases: list[tuple[dict[str, Any], str]] = [
-            ({"method": "newton"}, "method newton is not for criterion .trace., whose is fixed_point"),
-            ({"method": "closed_form"}, "for two mechanisms, got 3"),
+            ({"method": "newton"}, "method newton is not for criterion .trace.: use fixed_point"),
+            ({"method": "closed_form"}, "takes two mechanisms, got 3"),
             ({"tol": 0}, "tol must be positive"),
             ({"max_iterations": 0}, "max_iterations"),
             ({"start": other}, "for 3 mechanisms and a basis of 4 queries"),

@@ -237,7 +237,7 @@ def test_both_sides_of_nearly_dependent_queries_are_never_said_to_contradict_eac
 
 @pytest.mark.filterwarnings("ignore::dualmech.errors.UncertifiedWarning")
 def test_privacy_is_stated_on_the_safe_side_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ascent, "TIGHTENINGS", ())  # the solver would take back the noise that nothing limits
+    monkeypatch.setattr(ascent, "TIGHTENING_FACTORS", ())  # the solver would take back the noise that nothing limits
     base = np.ones(6)
     base[0] += 1e-12
     answer = fast.solve(dm.FitnessForUse(dm.Workload([np.roll(base, shift) for shift in range(6)]), 1.0))

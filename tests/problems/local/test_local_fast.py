@@ -155,9 +155,9 @@ class TestMaster:
             one, other = (getattr(change, name) for change in changes)
             assert np.abs(one - other).max() <= 1e-8 * np.abs(one).max(), name
 
-    @pytest.mark.parametrize("double", [columns.DOUBLE, 0])
+    @pytest.mark.parametrize("double", [columns.MAX_DOUBLE_PRECISION_USER_TYPES, 0])
     def test_all_patterns_are_priced(self, double: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(columns, "DOUBLE", double)
+        monkeypatch.setattr(columns, "MAX_DOUBLE_PRECISION_USER_TYPES", double)
         problem = dm.LocalStrategy(dm.workloads.prefix(6), 1.0)
         frame = points.Frame.of(problem.root, 1.0, problem.prior, False)
         point = points.start(frame, columns.intervals(6))
@@ -280,7 +280,7 @@ def test_columns_are_clipped_to_sum_one(seed: int, outputs: int, size: int, epsi
 
 class TestManyUserTypes:
     def test_a_search_comes_close_to_the_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bound, "ROUNDS", 4)
+        monkeypatch.setattr(bound, "MAX_ROUNDS", 4)
         problem = dm.LocalStrategy(dm.workloads.prefix(33), 1.0)
         answer = uncertified(problem, max_iterations=40)
         assert answer.solver == "fast:restart" and answer.certificate.feasible and answer.gap < 0.04
@@ -309,7 +309,7 @@ class TestManyUserTypes:
         slopes = bound.multiplier_derivatives(half @ half.T)
         relaxation = Relaxation(*(rng.uniform(size=each.shape) for each in slopes))
         total = sum(
-            float((getattr(relaxation, name) * each).sum()) for name, each in zip(bound.NAMES, slopes, strict=True)
+            float((getattr(relaxation, name) * each).sum()) for name, each in zip(bound.FIELDS, slopes, strict=True)
         )
         assert total == pytest.approx(float(np.vdot(relaxation.matrix(), half @ half.T)))
 
@@ -363,13 +363,13 @@ class TestManyUserTypes:
         root, share = rng.standard_normal((3, 7)), 7 * rng.dirichlet(5 * np.ones(7))
         try:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(bound, "ROUNDS", 2)
+                patch.setattr(bound, "MAX_ROUNDS", 2)
                 matrix, costs, relaxation = bound.best_multipliers(root, share, epsilon)
         except np.linalg.LinAlgError:
             reject()  # no multipliers to begin with were found: nothing is claimed, and `improve_bound` says so
         unit = np.linalg.norm(matrix)
         matrix, costs = matrix / unit, costs / unit**2
-        relaxation = Relaxation(*(getattr(relaxation, name) / unit**2 for name in bound.NAMES))
+        relaxation = Relaxation(*(getattr(relaxation, name) / unit**2 for name in bound.FIELDS))
         rows = local.rows(local.all_sets(7), epsilon)
         slack = (rows @ costs) * (rows @ share) - np.square(rows @ matrix).sum(axis=1)
         assert slack.min() >= -1e-9

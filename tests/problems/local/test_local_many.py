@@ -100,7 +100,7 @@ def test_heaviest_patterns_are_those_that_rows_split_into(seed: int, size: int, 
 
 
 def test_a_workload_that_leaves_most_types_out_is_no_worse_than_by_descent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound, "ROUNDS", 2)  # of the bound nothing is asked
+    monkeypatch.setattr(bound, "MAX_ROUNDS", 2)  # of the bound nothing is asked
     matrix = np.zeros((3, 40))
     matrix[:, :5] = np.random.default_rng(1).standard_normal((3, 5))
     problem = dm.LocalStrategy(dm.Workload(matrix), 1.0)
@@ -115,7 +115,7 @@ def test_a_climb_begins_near_the_closed_form_and_ends_above() -> None:
     problem = dm.LocalStrategy(dm.workloads.prefix(size), epsilon)
     program = bound.BoundProgram.of(problem.root, np.ones(size), epsilon)
     value = program.evaluate(bound._start(program))[0]
-    assert np.log(bound.CLOSE * program.trace_bound) <= value <= np.log(program.trace_bound)
+    assert np.log(bound.MIN_START_RATIO * program.trace_bound) <= value <= np.log(program.trace_bound)
     # All rounds: how far a single one comes depends on the processor.
     matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(size), epsilon)
     judged = problem.certify(
@@ -152,7 +152,7 @@ def test_variances_are_those_of_their_definition(seed: int, size: int, epsilon: 
 
 
 def test_a_design_that_would_not_fit_into_memory_is_not_made() -> None:
-    problem = dm.LocalStrategy(dm.workloads.identity(search.LARGEST + 1), 1.0)
+    problem = dm.LocalStrategy(dm.workloads.identity(search.MAX_USER_TYPES + 1), 1.0)
     assert search.strategy(problem, np.random.default_rng(0)) is None
 
 
@@ -223,14 +223,14 @@ class TestBarrier:
         root, share = rng.standard_normal((2, size)), np.ones(size)
         lift = np.hstack([np.ones((size, 1)), local.gain(epsilon) * np.eye(size)])
         products = barrier.Products.of(share, lift, np.arange(1, size - 1))
-        point = barrier._first(root / np.linalg.norm(root), share, lift, products, bound.NO_DEADLINE)
+        point = barrier._start_point(root / np.linalg.norm(root), share, lift, products, bound.NO_DEADLINE)
         assert point is not None
         root, tau = root / np.linalg.norm(root), 0.1 * point.norm
         for _ in range(40):
             step, length, moments = barrier._newton_step(root, lift, products, point, tau)
             if length < 1e-4 * tau:
                 break
-            point, _ = barrier._centred(root, lift, products, point, tau, bound.NO_DEADLINE)
+            point, _ = barrier._newton(root, lift, products, point, tau, bound.NO_DEADLINE)
         slope = products.means(moments)
         slope[2 * size :] += tau / point.values[2 * size :]
         change = 1e-5 * rng.standard_normal(len(step)) * np.abs(point.values)
@@ -256,11 +256,11 @@ class TestBarrier:
     def test_a_nearly_singular_curvature_causes_no_warning(self) -> None:
         """The diagonal takes back what the ridge adds, up to rounding: SciPy's own solver warned of it."""
         curvature = np.ones((4, 4)) - 447 * 2.0**-52 * np.eye(4)
-        step, _ = barrier._on_the_sum(curvature, np.array([1.0, -1, 0, 0]), 2)
+        step, _ = barrier._fixed_sum_step(curvature, np.array([1.0, -1, 0, 0]), 2)
         assert np.all(np.isfinite(step))
 
     def test_many_multipliers_are_left_to_the_climb(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(barrier, "MOST", 30)
+        monkeypatch.setattr(barrier, "MAX_VARIABLES", 30)
         problem = dm.LocalStrategy(dm.workloads.prefix(12), 4.0)
         assert bound.few_multipliers(problem) is None
         matrix, costs, relaxation = bound.best_multipliers(problem.root, np.ones(12), 4.0)

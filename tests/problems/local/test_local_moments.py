@@ -90,7 +90,7 @@ class TestEntries:
         entries.forms(form, matrix, whole)
         for rows in (1, 3):
             slabs = np.zeros_like(whole)
-            monkeypatch.setattr(moments, "ROWS", rows)
+            monkeypatch.setattr(moments, "BLOCK_ROWS", rows)
             entries.forms(form, matrix, slabs)
             np.testing.assert_allclose(np.tril(slabs), np.tril(whole), atol=1e-10)
 
@@ -145,7 +145,7 @@ class TestBound:
             assert 0.3 * objective < judged.lower_bound <= judged.objective * (1 + 1e-9)
 
     def test_many_pairs_are_left_to_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(moments, "MOST", 10)
+        monkeypatch.setattr(moments, "MAX_ENTRIES", 10)
         problem = dm.LocalStrategy(dm.workloads.prefix(8), 1.0)
         frame, point, _ = begun(problem, 20)
         assert bound.moments_bound(problem, frame, point, 1e-3) == (None, False)

@@ -254,5 +254,5 @@ class TestInput:
             reference.lower_bound(problem, prior=np.ones(3) / 3)
         with pytest.raises(dm.errors.InputTypeError, match="problem must be a LocalStrategy"):
             reference.lower_bound(dm.workloads.prefix(3))  # type: ignore[arg-type]
-        with pytest.raises(dm.errors.BackendError, match="cannot do the cones"):
+        with pytest.raises(dm.errors.BackendError, match="does not support the cones"):
             reference.lower_bound(problem, backend="SCIPY")

@@ -175,7 +175,7 @@ class TestReductions:
         workload = dm.workloads.all_range(40)
         whole, part = (fast.eigen_design(workload, method=each) for each in ("newton", method))
         certificate = part.weighting.certificate
-        assert certificate.feasible and "stops at the best weights" in part.weighting.message
+        assert certificate.feasible and "ends at the best weights" in part.weighting.message
         assert certificate.lower_bound <= whole.weighting.objective <= certificate.objective
         assert certificate.gap >= certificate.objective / whole.weighting.objective - 1 - 1e-9
 
