@@ -141,7 +141,7 @@ class EpochStream(Stream):
         return matrix_weights(dual, (count, times, times), "per phase", self.workload.shape[0] if queries else None)
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p``, rounded down, and its relative error bound; 0 if there is no bound."""
+        """Return ``‖diag(√w) W Λ^½‖_*² / Σ m_p``, rounded down, and its error bound; 0 if there is none."""
         unit = weights.max()
         with np.errstate(all="ignore"):
             parts = self._chain(neighbour_weights, weights / unit)
