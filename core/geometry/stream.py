@@ -1,4 +1,4 @@
-"""Running sums, with or without decay: noise that two weights a cell describe, whatever their number."""
+"""Running sums, with or without decay: noise with two parameters for each cell, for any number of cells."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from dualmech.workloads.unions import UnionWorkload
 if TYPE_CHECKING:
     from dualmech.mechanisms.privacy import GaussianPrivacy
 
-STEPS, UNEVEN = 16.0, {"targets": 3.0, "weights": 1.5}
-"""Steps for equal numbers, and how many times as long others take, or targets of sums that forget."""
+NUM_ITERATIONS, UNEQUAL_FACTOR = 16.0, {"targets": 3.0, "weights": 1.5}
+"""Iterations for equal numbers, and the factor for unequal numbers, or for targets of decayed sums."""
 
-A_STEP, A_CELL = {"targets": 6e6, "weights": 4.5e6}, {"targets": 3.3e4, "weights": 2.2e4}
-"""What a step takes, and every cell in it, in operations of a matrix product of the same time."""
+ITERATION_OPERATIONS, CELL_OPERATIONS = {"targets": 6e6, "weights": 4.5e6}, {"targets": 3.3e4, "weights": 2.2e4}
+"""Operations of an iteration, and of each cell in it, as operations of a matrix product of the same time."""
 
-ACCURACY = 1e-13  # to which the judge takes an inverse square root, relative
+INVERSE_ROOT_TOL = 1e-13  # relative error of inverse square roots in certificates
 
 FLOOR = 1e-26
-"""Least weight that the judge takes, over the largest: any positive weights prove a bound, and 0 has no logarithm."""
+"""Minimum weight in certificates, relative to the largest: any positive weights give a bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,18 +55,18 @@ class StreamPoint:
     level: float
 
     def divided(self, divisor: float) -> StreamPoint:
-        """Return noise over a positive number."""
+        """Divide the noise by a positive number."""
         return replace(self, level=_over(self.level, divisor))
 
     def checked(self) -> StreamPoint:
-        """Return it; refuse weights, or a level, that are not positive."""
+        """Return this point; refuse weights or a level that are not positive."""
         weights = {"neighbour_weights": self.neighbour_weights, "query_weights": self.query_weights}
         for name, value in weights.items():
             validate.positive(1, **{name: value})
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
-        """Evaluate both sides; None for weights or a level that are not positive."""
+        """Evaluate costs and variances; None for weights or a level that are not positive."""
         cells, sums = self.neighbour_weights, self.query_weights
         weights = np.concatenate([cells, sums, [self.level]])
         if not (np.all(np.isfinite(weights)) and np.all(weights > 0)):
@@ -74,7 +74,7 @@ class StreamPoint:
         with np.errstate(all="ignore"):
             cells_unit, sums_unit = cells.max(), sums.max()
             left, right, error = geometry.diagonals(cells / cells_unit, sums / sums_unit)
-            # Of weights in other units by a and b the geometric mean is √(a / b) times as large.
+            # Scaling the weights by a and b scales the geometric mean by √(a / b).
             level = self.level * np.sqrt(cells_unit / sums_unit)
             costs, variances = left * cells_unit / cells / level, right * sums_unit / sums * level
         if not (np.all(np.isfinite(costs)) and np.all(np.isfinite(variances))):
@@ -82,13 +82,13 @@ class StreamPoint:
         return EvaluatedForms(costs, variances, error * costs, error * variances)
 
     def covariance(self, geometry: Stream) -> Array:
-        """Return the covariance on the cells (d, d); no entry of it cancels."""
+        """Return the covariance on the cells (d, d), computed without cancellation."""
         cells, sums, decay = self.neighbour_weights, self.query_weights, geometry.decay
         level = self.level * np.sqrt(cells.max() / sums.max())
         cells, sums = cells / cells.max(), sums / sums.max()
         matrix = Bidiagonal.of(cells, sums, decay)
         root = np.sqrt(level * cells)
-        return root[:, None] * square_root(matrix, poles_of(matrix, cells, sums, decay, ACCURACY)) * root
+        return root[:, None] * square_root(matrix, poles_of(matrix, cells, sums, decay, INVERSE_ROOT_TOL)) * root
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,14 +99,14 @@ class CausalPoint:
     level: float
 
     def divided(self, divisor: float) -> CausalPoint:
-        """Return noise over a positive number."""
+        """Divide the noise by a positive number."""
         return replace(self, level=_over(self.level, divisor))
 
     def checked(self) -> CausalPoint:
         return replace(self, level=validate.positive_number(level=self.level))
 
     def forms(self, geometry: Stream) -> EvaluatedForms | None:
-        """Evaluate both sides; None for a level that is not positive, other sums, or numbers beyond doubles."""
+        """Evaluate costs and variances; None for a level that is not positive, other sums, or overflow."""
         decay, unit = geometry.decay, None
         if isinstance(decay, float) and 0 < self.level < np.inf:
             unit = unit_forms(self.strategy, decay)
@@ -115,30 +115,30 @@ class CausalPoint:
         with np.errstate(all="ignore"):
             costs, variances = unit.profile / self.level, unit.variances * self.level
             rounding = unit.profile_rounding / self.level, unit.variance_rounding * self.level
-        held = np.isfinite(costs).all() and np.isfinite(variances).all()
-        return EvaluatedForms(costs, variances, *rounding) if held else None
+        finite = np.isfinite(costs).all() and np.isfinite(variances).all()
+        return EvaluatedForms(costs, variances, *rounding) if finite else None
 
     def covariance(self, geometry: Stream) -> Array:
-        """Return the covariance on the cells (d, d); refused of a strategy without a matrix."""
+        """Return the covariance on the cells (d, d); refused for a strategy without a matrix."""
         inverse = np.linalg.inv(self.strategy.matrix())
         return np.asarray(self.level * inverse @ inverse.T)
 
     def file_parts(self) -> dict[str, object]:
-        """Return the fields to store, by name."""
+        """Return the fields of a file, by name."""
         return {"level": self.level, **strategy_parts(self.strategy)}
 
 
 AnyNoise: TypeAlias = StreamPoint | CausalPoint | Array
-"""Noise on a stream: by two weights a cell, of a causal strategy, or a covariance on the cells (d, d)."""
+"""Noise on a stream: two weights for each cell, a causal strategy, or a covariance on the cells (d, d)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream(Geometry[AnyNoise, Array, Array, Array]):
-    """Running sums: both sides of a certificate from diagonals of inverse square roots of tridiagonal matrices.
+    """Running sums: certificates from diagonals of inverse square roots of tridiagonal matrices.
 
-    The head of this module has the formulas, and what the sums of poles that stand for the square root are off
-    by. Rounding: every number of the recurrences is positive, an error of one is not enlarged by the next, and weights
-    that are off by a share change no cost and no variance by more, since the geometric mean is monotone.
+    The formulas, and the error of square roots as sums over poles, are in `dualmech.geometry.tridiagonal`. Rounding:
+    all numbers in the recurrences are positive, so that relative errors do not grow, and relative errors of weights
+    change costs and variances by at most as much, since the geometric mean is monotone.
     """
 
     workload: StreamWorkload
@@ -154,48 +154,48 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
             return None
         stream = stream_of(workload)
         try:
-            held = stream.numbers(request.workload, request.values, name)
+            values = stream.numbers(request.workload, request.values, name)
         except InvalidInputError as error:
             if isinstance(workload, StreamWorkload) and workload.shape[0] > LARGEST_DENSE:
                 raise
-            raise GeometryError(str(error)) from None  # a matrix may hold them
-        return Offer(stream.operations(held, name), lambda: (stream, held))
+            raise GeometryError(str(error)) from None  # the dense geometry may support them
+        return Offer(stream.operations(values, name), lambda: (stream, values))
 
     @property
     def matrix(self) -> Dense:
-        """The sums as a matrix with noise on the cells, made once; refused beyond `LARGEST_DENSE` steps."""
+        """The sums as a dense matrix with noise on the cells; refused beyond `LARGEST_DENSE` steps."""
         self.check_written()
-        return _written(self.workload)
+        return _dense(self.workload)
 
     def check_written(self) -> None:
-        """Refuse what takes a matrix where there are too many steps for one."""
+        """Refuse dense matrices for too many steps."""
         if (count := self.workload.shape[1]) > LARGEST_DENSE:
             raise InvalidInputError(
-                f"noise on {count} steps is too large for a matrix (at most {LARGEST_DENSE}), which this takes; "
+                f"noise on {count} steps is too large for a matrix (limit {LARGEST_DENSE} steps); "
                 "solving, judging, variances and drawing on geometry='stream' need no matrix"
             )
 
     def operations(self, values: Array, name: str) -> float:
-        """Return about how many operations a solution takes, as measured: more where numbers differ, or sums forget."""
-        even = np.ptp(values) == 0 and (name == "weights" or np.min(self.decay) == 1)
-        steps = STEPS if even else STEPS * UNEVEN[name]
-        return float(steps * (A_STEP[name] + A_CELL[name] * len(self.on_sums(values))))
+        """Return an estimate of a solver's operations, as measured."""
+        equal = np.ptp(values) == 0 and (name == "weights" or np.min(self.decay) == 1)
+        steps = NUM_ITERATIONS if equal else NUM_ITERATIONS * UNEQUAL_FACTOR[name]
+        return float(steps * (ITERATION_OPERATIONS[name] + CELL_OPERATIONS[name] * len(self.on_sums(values))))
 
     @property
     def decay(self) -> float | Array:
-        """How much of each sum goes into the next: one number, or one per step."""
+        """The factor of each sum in the next one: one number, or one per step."""
         return self.workload.decay
 
     @property
     def exact_decays(self) -> tuple[Array, Array]:
-        """The same, one per step, as sums of two doubles (d - 1,)."""
+        """The decays as sums of two doubles (d - 1,)."""
         return np.full(self.workload.shape[1] - 1, self.decay), np.zeros(self.workload.shape[1] - 1)
 
     def numbers(self, workload: Workload, values: object, name: str) -> Array:
         return numbers.by_query(self.workload, self._own(workload, values, name), name, positive=True)
 
     def _own(self, workload: Workload, values: object, name: str) -> object:
-        """Return what was given for the sums; of a table by its name, one number for all."""
+        """Return the numbers of the sums; for a table by its name, one number."""
         stream = stream_in(workload)
         if stream is None or not self.workload.same_as(stream):
             raise InvalidInputError("geometry must be of this workload")
@@ -213,16 +213,16 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
 
     @property
     def free_queries(self) -> npt.NDArray[np.intp]:
-        """Indices of the sums that no neighbour changes: none."""
+        """Indices of insensitive queries: none."""
         return np.zeros(0, dtype=np.intp)
 
     @property
     def rounding(self) -> float:
-        """Allowance for the rounding of any cost or variance, relative."""
+        """Relative error bound on each cost and variance."""
         return 32 * (self.workload.shape[1] + 8) * EPS
 
     def point(self, primal: object) -> AnyNoise:
-        """Return a primal point of the right shapes, its entries unseen: a covariance on the cells, too."""
+        """Return a primal point with checked shapes and any entries; also a covariance on the cells."""
         count, parts = self.workload.shape[1], []
         if isinstance(primal, CausalPoint) and primal.strategy.steps == count:
             return primal
@@ -246,7 +246,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return point if isinstance(point, np.ndarray) else point.checked()
 
     def restored(self, point: Any) -> object:
-        """Return the point of a causal strategy from its mechanism, as which a file is read; others as they are."""
+        """Return the point of a causal mechanism, as read from a file, and any other point unchanged."""
         return point.point_on(self) if hasattr(point, "point_on") else point
 
     def divide(self, point: AnyNoise, divisor: float) -> AnyNoise:
@@ -271,9 +271,9 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return as_dual_weights(dual, count, count if queries else None)
 
     def bound(self, neighbour_weights: Array, query_weights: Array, targets: Array) -> Judged:
-        """Return ``‖diag(√μ) W diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and its rounding, relative; 0 if nothing is proven.
+        """Return ``‖diag(√μ) W diag(√λ)‖_*² / (Σ λ_i Σ μ_j c_j)`` and a relative error bound; 0 for invalid weights.
 
-        Weights of less than `FLOOR` of the largest are raised to that: other weights, which prove a bound as well.
+        Weights below `FLOOR` times the largest are raised to that, which is also valid.
         """
         if not valid_weights(query_weights):
             return 0.0, 0.0
@@ -282,7 +282,7 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return float(value / (sums @ targets)), rounding + (len(sums) + 2) * EPS
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
-        """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and its rounding, relative; 0 where nothing is proven."""
+        """Return ``‖diag(√w) W diag(√λ)‖_*² / Σ λ_i`` and a relative error bound; 0 for invalid weights."""
         if not valid_weights(neighbour_weights):
             return 0.0, 0.0
         cells, unit = np.maximum(neighbour_weights / neighbour_weights.max(), FLOOR), weights.max()
@@ -309,24 +309,24 @@ class Stream(Geometry[AnyNoise, Array, Array, Array]):
         return {"kind": kind, "numbers": numbers, "workload": workload.dense(), "neighbours": None}
 
     def on_rows(self, point: AnyNoise) -> tuple[Array, Array]:
-        """Return rows that get noise, the cells, and its covariance; refused where a matrix would be too large."""
+        """Return the cells, as rows, and the covariance of their noise; refused beyond `LARGEST_DENSE` steps."""
         return np.eye(self.workload.shape[1]), self.covariance(point)
 
     def covariance(self, point: AnyNoise) -> Array:
-        """Return the noise's covariance on the cells (d, d), as a matrix; refused beyond `LARGEST_DENSE` steps."""
+        """Return the covariance of the noise on the cells (d, d); refused beyond `LARGEST_DENSE` steps."""
         self.check_written()
         return point if isinstance(point, np.ndarray) else point.covariance(self)
 
     def diagonals(self, cells: Array, sums: Array, both: bool = True) -> tuple[Array, Array, float]:
-        """Return the diagonals of ``T^-½`` and, if asked for, of ``T'^-½``, and what they may be off by, relative."""
+        """Return the diagonals of ``T^-½`` and, with `both`, of ``T'^-½``, and a relative error bound."""
         decay = self.decay
         matrix = Bidiagonal.of(cells, sums, decay)
-        poles = poles_of(matrix, cells, sums, decay, ACCURACY)
+        poles = poles_of(matrix, cells, sums, decay, INVERSE_ROOT_TOL)
         return *inverse_root_diagonals(matrix, poles, both), poles.error + self.rounding
 
 
 @functools.lru_cache(maxsize=2)
-def _written(workload: Workload) -> Dense:
+def _dense(workload: Workload) -> Dense:
     return Dense.of(workload, None, None)
 
 
@@ -335,17 +335,17 @@ def _over(level: float, divisor: float) -> float:
         return float(np.float64(level) / divisor)
 
 
-# All ranges of ordered cells, for total variance: sums of a stream have the same Gram matrix.
+# All ranges of ordered cells, for total variance: decayed sums with the same Gram matrix.
 #
 # ``G = W'W`` of all ranges is ``N = d + 1`` times the inverse of the second difference. It is ``V' diag(μ) V`` with
-# ``V_ji = i / j`` for ``i ≤ j``, sums with a decay that changes, ``(V x)_j = x_j + (j - 1) / j (V x)_{j-1}``, and with
-# weights ``μ_j = N j / (j + 1)``. Total variance asks of a workload for its Gram matrix alone: costs, the sum of all
+# ``V_ji = i / j`` for ``i ≤ j``, sums with varying decay, ``(V x)_j = x_j + (j - 1) / j (V x)_{j-1}``, and with
+# weights ``μ_j = N j / (j + 1)``. Total variance depends on the Gram matrix of a workload alone: costs, the sum of all
 # variances and the trace norm equal those of the sums V x with the weights μ.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeForms:
-    """What noise costs each cell, and the sum of the variances of all ranges."""
+    """The cost of each cell, and the sum of the variances of all ranges."""
 
     sums: EvaluatedForms  # of the sums V x with the weights μ, or of the ranges themselves with equal ones
     shares: Array
@@ -365,7 +365,7 @@ class RangeForms:
 
     @property
     def profile_rounding(self) -> Array:
-        """Allowance for the rounding of the profile (d,), absolute."""
+        """Absolute error bounds on the profile (d,)."""
         return self.sums.profile_rounding
 
     def total(self, weights: Array) -> Judged:
@@ -380,16 +380,16 @@ class RangeForms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeStream(Stream):
-    """All ranges, of one weight: total variance in time and memory proportional to the number of cells.
+    """All ranges with equal weights: total variance in time and memory proportional to the number of cells.
 
-    There is one item, all ranges together.
+    All ranges together count as one table.
     """
 
     workload: RangeWorkload  # type: ignore[assignment]
 
     @property
     def decay(self) -> Array:
-        """How much of each sum V x goes into the next (d - 1,)."""
+        """The factor of each sum V x in the next one (d - 1,)."""
         before = np.arange(1, self.workload.shape[1], dtype=np.float64)
         return before / (before + 1)
 
@@ -401,20 +401,20 @@ class RangeStream(Stream):
 
     @property
     def shares(self) -> Array:
-        """The weights μ of the sums V x, with which their Gram matrix equals that of all ranges (d,)."""
+        """Weights μ (d,) for which the sums V x have the Gram matrix of all ranges."""
         order = np.arange(1, self.workload.shape[1] + 1, dtype=np.float64)
         return (self.workload.shape[1] + 1) * order / (order + 1)
 
     def numbers(self, workload: Workload, values: object, name: str) -> Array:
-        """Return the one weight of all ranges (1,); refuse targets, and weights that differ."""
+        """Return the common weight of all ranges (1,); refuse targets, and unequal weights."""
         values = self._own(workload, values, name)
         if name != "weights":
             raise InvalidInputError(
-                f"geometry 'stream' takes all ranges for total variance alone, not with {name}: take 'dense'"
+                f"geometry 'stream' supports all ranges for total variance alone, not with {name}: use 'dense'"
             )
         number = one_number(self.workload, values, name)
         if number is None:
-            raise InvalidInputError("geometry 'stream' takes weights that are equal for all ranges")
+            raise InvalidInputError("geometry 'stream' supports equal weights of all ranges alone")
         return number
 
     def on_sums(self, values: Array) -> Array:
@@ -428,9 +428,9 @@ class RangeStream(Stream):
         return RangeForms(forms, np.ones(self.workload.shape[0]) if of_ranges else self.shares)
 
     def weights(self, dual: object, queries: bool = True) -> tuple[Array, Array]:
-        """Return weights on cells (d,); there are none on ranges."""
+        """Return weights on cells (d,); ranges have none."""
         if queries:
-            raise InvalidInputError("geometry 'stream' takes all ranges for total variance alone")
+            raise InvalidInputError("geometry 'stream' supports all ranges for total variance alone")
         return Stream.weights(self, dual, queries=False)
 
     def total_bound(self, neighbour_weights: Array, weights: Array) -> Judged:
@@ -439,7 +439,7 @@ class RangeStream(Stream):
     def per_query(self, workload: Workload, numbers: Array) -> Array:
         count = workload.shape[0]
         if count > MAX_DENSE_ENTRIES:
-            raise InvalidInputError(f"numbers of {count} ranges are too many to write out one by one")
+            raise InvalidInputError(f"numbers of {count} ranges are too many for an array (limit {MAX_DENSE_ENTRIES})")
         return np.full(count, numbers[0])
 
     def in_numbers(self, workload: Workload, kind: str, numbers: Array) -> dict[str, object]:
@@ -453,11 +453,11 @@ class RangeStream(Stream):
 
 
 def one_number(workload: RangeWorkload, values: object, name: str) -> Array | None:
-    """Return the number that all ranges have (1,), None where they differ; refuse a value that is no number."""
-    named = isinstance(values, Mapping)
+    """Return the common number of all ranges (1,), or None if they differ; refuse a value that is no number."""
+    by_name = isinstance(values, Mapping)
     if isinstance(values, Mapping) and {*values} == {"ranges"} and workload.shape[0] > 1:
-        values, named = values["ranges"], False
-    checked = None if named else validate.finite(**{name: values})
+        values, by_name = values["ranges"], False
+    checked = None if by_name else validate.finite(**{name: values})
     if checked is None or checked.shape not in ((), (1,)):
         by_query = numbers.by_query(workload, values, name, positive=False)
         return by_query[:1] if np.ptp(by_query) == 0 and by_query[0] > 0 else None
@@ -467,7 +467,7 @@ def one_number(workload: RangeWorkload, values: object, name: str) -> Array | No
 
 
 def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
-    """Return the running sums, or all ranges, that a workload asks: itself, or of one table over one attribute."""
+    """Return a workload of running sums or all ranges, or its equivalent for one table over one attribute; or None."""
     if isinstance(workload, StreamWorkload | RangeWorkload):
         return workload
     domain = workload.domain
@@ -479,7 +479,7 @@ def stream_in(workload: Workload) -> StreamWorkload | RangeWorkload | None:
     sums = StreamWorkload(queries.shape[1])
     if queries.shape != sums.shape:
         return None
-    counts = np.arange(1.0, 1.0 + queries.shape[1])  # answers of sums are whole numbers, exactly, and cheaper than rows
+    counts = np.arange(1.0, 1.0 + queries.shape[1])  # the answers of sums are exact integers, and cheaper than rows
     return sums if np.array_equal(queries.apply(counts), sums.apply(counts)) and sums.same_as(queries) else None
 
 

@@ -28,12 +28,12 @@ from dualmech.workloads.base import Workload
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReuseDual:
-    """Weights that prove a lower bound: λ on neighbours (s,), μ on queries (m,), Ω on the release (q, q).
+    """Weights of a lower bound: λ on neighbours (s,), μ on queries (m,), Ω on the release (q, q).
 
     On blocks λ and μ are on orbits, and Ω is a `BlockPoint`: a number or a matrix for each block.
 
-    No entry of λ and μ may be negative, and of Ω counts the positive semidefinite part of its symmetric part. Any
-    such weights prove a bound, whatever their scale; solvers return them with ``Σ λ_i = 1`` and
+    λ and μ must be non-negative, and of Ω the positive semidefinite part of its symmetric part is used. Any such
+    weights give a bound, at any scale; solvers return them with ``Σ λ_i = 1`` and
     ``Σ μ_j c_j + tr Ω = 1``.
     """
 
@@ -47,52 +47,52 @@ class ReuseDual:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
-    """Reuse: the least total squared privacy cost at which every target is met, given an earlier release.
+    """Reuse: minimise the total squared privacy cost that meets every target, given an earlier release.
 
-    What was released is worth as much as ``F x`` with unit noise; its cost matrix is ``F'F``. Whatever is run now,
-    the two together cost a matrix ``B' Σ⁻¹ B`` that is at least that. Minimise α over Σ ≻ 0, the covariance on B x
-    of all that is then known, subject to
+    The release is equivalent to ``F x`` with unit noise, and its cost matrix is ``F'F``. Its composition with any new
+    mechanism has a cost matrix ``B' Σ⁻¹ B`` of at least ``F'F``. Minimise α over Σ ≻ 0, the covariance of this
+    composition on B x, subject to
 
     - ``(B u_i)' Σ⁻¹ (B u_i) ≤ α`` for every pair of neighbours u_i,
     - ``v_j Σ v_j' ≤ c_j`` for every query, where ``W = L B`` and v_j are the rows of L, and
-    - ``K Σ K' ⪯ I``, where ``F = K B``: the release can be answered from the noisy answers. (It says the same as
-      ``Σ⁻¹ ⪰ K'K``: both say that no singular value of ``K Σ^½`` exceeds 1.)
+    - ``K Σ K' ⪯ I``, where ``F = K B``: the release is answerable from the composition. (This is equivalent to
+      ``Σ⁻¹ ⪰ K'K``: in both cases no singular value of ``K Σ^½`` exceeds 1.)
 
-    The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0,
-    Σ μ_j c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds.
-    Raises `InvalidInputError` or `InputTypeError` for what `FitnessForUse` refuses of the wish; a release on other
-    cells, or exact where neighbours differ.
-    The introduction of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common
-    mechanism", PVLDB 16(8), 2023, takes the wish's own mechanism and pays the residual; this is the joint optimum,
-    which is never worse. Several Σ can be optimal, and some spend budget that others leave free.
+    The dual is to maximise ``‖[diag(√μ) W ; Ω^½ F] U diag(√λ)‖_*²`` over ``λ ≥ 0, Σ λ_i ≤ 1`` and ``μ ≥ 0, Ω ⪰ 0, Σ μ_j
+    c_j + tr Ω ≤ 1``; any such weights bound α from below, and strong duality holds. Raises `InvalidInputError` or
+    `InputTypeError` as `FitnessForUse` does, and for a release on other cells, or with exact answers that differ
+    between neighbours. The introduction of Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively
+    using the common mechanism", PVLDB 16(8), 2023, takes the optimal mechanism of the new workload and releases its
+    residual. This problem is the joint optimum, which is never worse. Several Σ can be optimal, with different
+    remaining budgets.
 
     Parameters
     ----------
     workload : Workload
-        W, the wish: m queries over d cells.
+        W, the new workload: m queries over d cells.
     targets : float, array or mapping
-        Variance targets c > 0, one for all, one per query or, of tables, one for each, as `FitnessForUse` takes them.
+        Variance targets c > 0: one number, one per query, or one per table, as for `FitnessForUse`.
     released : LinearGaussianMechanism or BlockMechanism
-        What is out already, `stack`-ed where it is several; no part of it exact but what no neighbour changes,
-        which is left aside: it costs nothing and stays known. Of a `BlockMechanism` the problem is on the blocks that
-        its tables and those of the wish leave together, of cells without number; there Σ, K and Ω have a matrix for
-        each block, and trace norms and traces are sums over the blocks (`dualmech.geometry.blocks`).
+        The earlier release; of several, their `stack`. Exact answers must be equal for all neighbours: these cost
+        nothing and are dropped. For a `BlockMechanism` the problem is on the blocks of all tables, for any number of
+        cells; Σ, K and Ω then have a matrix for each block, and trace norms and traces are sums over the blocks
+        (`dualmech.geometry.blocks`).
     neighbours : str, Relation, (d, s) array or sparse matrix, optional
-        U, the differences of neighbouring data sets up to sign; by default the released mechanism's, and on blocks no
-        others.
+        U, the differences of neighbouring data sets up to sign; by default those of the released mechanism,
+        which blocks require.
 
     Attributes
     ----------
     geometry : Dense or Blocks
-        Where Σ is.
+        The geometry of Σ.
     basis : (k, d) array
-        On a matrix: B, spanning the rows of W and F: the identity where these have full column rank, else orthonormal.
+        On a matrix: B, a basis of the rows of W and F: the identity if these have full column rank, else orthonormal.
     release : (q, d) array
         On a matrix: F, independent rows.
 
     Examples
     --------
-    The total of two cells is out with variance 2; now both cells are wanted with variance 1:
+    The total of two cells is released with variance 2. Then both cells are requested with variance 1:
 
     >>> import dualmech as dm
     >>> total = dm.LinearGaussianMechanism([[1, 1]], [[2]])
@@ -143,19 +143,19 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     @property
     def geometry(self) -> Any:
-        """Of a matrix, factors of the workload and, in the rows after it, of the release; or blocks of tables."""
+        """The dense geometry of the workload's rows, then the release's; or the blocks of all tables."""
         return self.known.geometry
 
     @property
     def rows(self) -> ReleasedRows:
-        """The release on a matrix; refused where it is of tables by blocks."""
+        """The release on a matrix; refused on blocks."""
         if not isinstance(self.known, ReleasedRows):
             raise InvalidInputError("released must be on a matrix, got a BlockMechanism; take its dense()")
         return self.known
 
     @property
     def basis(self) -> Array:
-        """B (k, d), spanning the rows of W and F: the identity where these have full column rank, else orthonormal."""
+        """B (k, d), a basis of the rows of W and F: the identity if these have full column rank, else orthonormal."""
         return self.rows.geometry.basis
 
     @property
@@ -165,13 +165,13 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
 
     def in_numbers(self) -> dict[str, object]:
         if not isinstance(self.known, ReleasedRows):
-            raise InvalidInputError("no proof in whole numbers is known of reuse on geometry 'blocks'")
+            raise InvalidInputError("exact proofs of reuse on geometry 'blocks' are not supported")
         release = self.release if len(self.release) else None
         return {"kind": "reuse"} | self.geometry.matrices(self.workload) | {"targets": self.targets, "release": release}
 
     @with_reasons
     def certify(self, primal: object, dual: object) -> Certificate:
-        """Judge noise of all that is known in the end, a covariance on B x (k, k) or on blocks, and dual weights."""
+        """Certify the noise of the composition, a covariance on B x (k, k) or on blocks, with dual weights."""
         forms = self.known.constraints(self.geometry.point(primal))
         lower_bound, rounding = self.known.bound(*self.as_dual(dual))
         if forms is None:
@@ -190,15 +190,15 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return point
 
     def _excess(self, point: Any) -> float:
-        """Return the largest constraint, which may be 1; infinity where noise is no covariance."""
+        """Return the largest constraint value, with limit 1; infinite if the noise is no covariance."""
         forms = self.known.constraints(point)
         return np.inf if forms is None else forms.excess(CONSTRAINT_LIMIT)[0]
 
     def least_informative(self, primal: object) -> Any:
-        """Return Σ with as much of its new information as the targets need: cost ``K'K + t (Σ⁻¹ - K'K)``, t least.
+        """Return Σ with the least share t of new information that meets the targets, of cost ``K'K + t (Σ⁻¹ - K'K)``.
 
-        No neighbours cost more: where the release decides α, little of the free budget may be needed. Noise that
-        breaks a constraint, or that would lose digits, stays as it is.
+        No pair of neighbours costs more. If the release determines α, a small share may be enough. Noise that violates
+        a constraint, or whose error bound would increase, is returned unchanged.
         """
         point = self.geometry.point(primal)
         before = self.known.constraints(point)
@@ -208,12 +208,12 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         after = self.known.constraints(spared)
         if after is None or not after.excess(CONSTRAINT_LIMIT)[0] <= 1 + FEASIBLE:
             return point
-        blur, blur_before = (forms.cost_rounding + forms.excess(CONSTRAINT_LIMIT)[1] for forms in (after, before))
-        kept = after.cost <= (1 + FEASIBLE) * before.cost and blur <= max(FEASIBLE, blur_before)
-        return spared if kept else point
+        error, error_before = (forms.cost_rounding + forms.excess(CONSTRAINT_LIMIT)[1] for forms in (after, before))
+        accepted = after.cost <= (1 + FEASIBLE) * before.cost and error <= max(FEASIBLE, error_before)
+        return spared if accepted else point
 
     def as_dual(self, dual: Any) -> ReuseDual:
-        """Return given weights on neighbours, queries and the release, negative ones of rounding size as 0."""
+        """Return weights on neighbours, queries and the release, with negative rounding errors set to 0."""
         try:
             first, second, last = dual
         except (TypeError, ValueError) as error:
@@ -221,13 +221,13 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return ReuseDual(*self.known.weights(first, second, last))
 
     def argument_values(self) -> dict[str, object]:
-        """Return the arguments that make the same problem again, a rule of neighbours by its text."""
+        """Return the arguments of the constructor, with a relation of neighbours as text."""
         relation = self.neighbours
         values = Problem.argument_values(self)
         return values | ({"neighbours": str(relation)} if isinstance(relation, Relation) else {})
 
     def as_primal(self, answer: object) -> Any:
-        """Return noise from any source, or that of a mechanism which answers it."""
+        """Return noise from any source, or the noise of a mechanism."""
         return point_on(self.geometry, answer)
 
     def stored(self, primal: object) -> object:
@@ -244,21 +244,21 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         )
 
     def restored_dual(self, dual: Any) -> Any:
-        held = getattr(dual, "release_weights", None)
-        return replace(dual, release_weights=self.restored(held)) if isinstance(held, BasedPoint) else dual
+        weights = getattr(dual, "release_weights", None)
+        return replace(dual, release_weights=self.restored(weights)) if isinstance(weights, BasedPoint) else dual
 
     def mechanism(self, primal: object) -> Any:
-        """Return all that is known in the end, release included: noise of this covariance."""
+        """Return the composition of the release and the new mechanism, with this covariance."""
         return self.known.mechanism(self.geometry.point(primal))
 
     def new_mechanism(self, primal: object, least: float = 0.0) -> Any:
-        """Return the mechanism to run now, of cost ``B' (Σ⁻¹ - K'K) B``; without rows where nothing is needed.
+        """Return the new mechanism, of cost ``B' (Σ⁻¹ - K'K) B``; without rows if the release is enough.
 
-        A direction in which the release holds all but 1e-9 of the information counts as known: leaving it out can
-        only lower the cost, and it raises no variance by more than that share. With `least`, the new mechanism holds at
-        least this share of the information in every direction of a matrix or block of which it holds any, and costs at
-        most so much more of the total: what is drawn in whole numbers needs rows that span what queries span.
-        Raises `InfeasibleAnswerError` where the noise is no covariance, or the release cannot be answered from it.
+        Directions in which the release has all but 1e-9 of the information are dropped: this lowers the cost, and
+        raises variances by at most that share. With `least`, the new mechanism has at least this share of the
+        information in every direction of a matrix or block that it measures, at an additional cost of at most this
+        share of the total: integer noise needs rows with the span of the queries.
+        Raises `InfeasibleAnswerError` if the noise is no covariance, or the release is not answerable from it.
         """
         point = self.geometry.point(primal)
         if not self._excess(point) <= 1 + FEASIBLE:
@@ -266,19 +266,19 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return self.known.new_mechanism(point, validate.nonnegative_number(least=least))
 
     def release_alone(self) -> tuple[Any, ReuseDual] | None:
-        """Return the answer that runs nothing further, with its proof, where the release meets every target."""
-        alone = self.known.alone()
-        if alone is None:
+        """Return the answer without a new mechanism, with its dual weights, if the release meets every target."""
+        answer = self.known.alone()
+        if answer is None:
             return None
-        point, neighbours, weights = alone
+        point, neighbours, weights = answer
         if not self._excess(point) <= 1 + FEASIBLE:
             return None
         return self.feasible(point), ReuseDual(neighbours, self.known.no_queries, weights)
 
     def prices(self, dual: ReuseDual) -> Array:
-        """Return ``μ_j c_j / (Σ μ_l c_l + tr Ω)`` (m,): what loosening each target saves of the total cost.
+        """Return ``μ_j c_j / (Σ μ_l c_l + tr Ω)`` (m,), the shadow prices relative to the total cost.
 
-        They sum to less than 1: the rest of the cost is due to the release and cannot be recovered.
+        They sum to less than 1: the remaining cost is due to the release.
         """
         _, weights, release_weights = self.as_dual(dual)
         bills = self.known.bills(weights)
@@ -286,21 +286,21 @@ class ReuseFitness(Problem[ReuseDual, GaussianPrivacy]):
         return np.asarray(bills / total) if total > 0 else np.zeros_like(bills)
 
     def binding(self, primal: object, slack: float) -> Index:
-        """Return the neighbours whose cost is within `slack`, relative, of the largest."""
-        within = validate.nonnegative_number(slack=slack)
+        """Return the neighbours with a cost of at least ``1 - slack`` times the largest cost."""
+        relative_slack = validate.nonnegative_number(slack=slack)
         forms = self.known.constraints(self.geometry.point(primal))
-        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(within)
+        return np.zeros(0, dtype=np.intp) if forms is None else forms.binding(relative_slack)
 
     def exceeded(self, primal: object) -> tuple[str, ...]:
-        """Say which queries exceed their targets most, and whether the release does not follow."""
+        """Return messages about the queries with the largest excess, and about a violated release constraint."""
         forms, count = self.known.constraints(self.geometry.point(primal)), len(self.targets)
         ratios = np.full(count, np.inf) if forms is None else forms.variances
         over = variances_over(ranked(ratios[:count]), self.known.wish.geometry.item_words)
-        released = [("what was released before", float(ratios[-1]) if len(ratios) > count else 0.0)]
-        return over + variances_over(released, str, "the variance that it was released with")
+        released = [("the earlier release", float(ratios[-1]) if len(ratios) > count else 0.0)]
+        return over + variances_over(released, str, "its released variance")
 
     def loose(self, primal: object, slack: float) -> Index:
-        """Return the queries, or tables, whose variance is below their target by more than `slack`, relative."""
-        below = validate.nonnegative_number(slack=slack)
+        """Return the queries, or tables, with a variance below ``1 - slack`` times their target."""
+        relative_slack = validate.nonnegative_number(slack=slack)
         forms = self.known.constraints(self.geometry.point(primal))
-        return np.flatnonzero([] if forms is None else forms.variances[: len(self.targets)] < 1 - below)
+        return np.flatnonzero([] if forms is None else forms.variances[: len(self.targets)] < 1 - relative_slack)

@@ -161,9 +161,7 @@ class TestInWords:
         assert weighting.exceeded([1.0, 3.0]) == ("neighbours at cell 1 cost 3 times the limit",)
         released = dm.LinearGaussianMechanism([[1.0, 0.0]], [[1.0]])
         reuse = dm.ReuseFitness(dm.workloads.identity(2), 10.0, released)
-        assert reuse.exceeded(2 * np.eye(2)) == (
-            "what was released before has 2 times the variance that it was released with",
-        )
+        assert reuse.exceeded(2 * np.eye(2)) == ("the earlier release has 2 times its released variance",)
 
     def test_rounding_is_judged_scaled_and_said(self) -> None:
         problem = dm.FitnessForUse(dm.workloads.prefix(16))

@@ -132,7 +132,7 @@ def test_what_a_stream_of_ranges_cannot_hold() -> None:
     ranges = dm.workloads.all_range(4)
     with pytest.raises(dm.errors.InvalidInputError, match="for total variance alone"):
         dm.FitnessForUse(ranges, geometry="stream")
-    with pytest.raises(dm.errors.InvalidInputError, match="equal for all ranges"):
+    with pytest.raises(dm.errors.InvalidInputError, match="equal weights of all ranges"):
         dm.TotalVariance(ranges, np.arange(1.0, 11.0), geometry="stream")
     for weights in (np.full(10, 3.0), {"ranges": 3.0}, 3.0, [3.0]):
         assert dm.TotalVariance(ranges, weights, geometry="stream").weights.tolist() == [3.0]
