@@ -17,7 +17,7 @@ from dualmech.geometry.dense import Dense
 from dualmech.geometry.epochs import Epochs
 from dualmech.geometry.moves import LARGEST_DENSE
 from dualmech.geometry.stream import (
-    ACCURACY,
+    INVERSE_ROOT_TOL,
     Bidiagonal,
     CausalPoint,
     Stream,
@@ -218,7 +218,7 @@ class StreamMechanism(SteppedMechanism):
         covariance = super().covariance(workload)
         if workload is not None:
             rows, deviations = abs(workload.matrix), np.sqrt(np.diagonal(covariance))
-            off = (ACCURACY + self._stream.rounding) * to_dense(rows @ (rows @ np.abs(self.dense().covariance())).T)
+            off = (INVERSE_ROOT_TOL + self._stream.rounding) * to_dense(rows @ (rows @ np.abs(self.dense().covariance())).T)
             with np.errstate(divide="ignore", invalid="ignore"):
                 relative = np.where(off > 0, off / np.outer(deviations, deviations), 0.0)
             require_told(np.ones(len(off)), relative.max(axis=1, initial=0.0))
@@ -241,7 +241,7 @@ class StreamMechanism(SteppedMechanism):
         covariance = self.dense().covariance()
         root = whitening_root(covariance)
         if root is not None:
-            delta = 2 * (ACCURACY + self._stream.rounding) * entry_condition(root, covariance)
+            delta = 2 * (INVERSE_ROOT_TOL + self._stream.rounding) * entry_condition(root, covariance)
             if delta < 0.5:
                 return delta
         raise InvalidInputError("costs of several steps are hidden by the rounding of so ill-conditioned noise")
@@ -277,7 +277,7 @@ class StreamMechanism(SteppedMechanism):
     def _as_matrix(self) -> LinearGaussianMechanism:
         covariance = self._stream.covariance(self.point)
         written = LinearGaussianMechanism(np.eye(len(covariance)), covariance)
-        return written._rounded_from(noise=2 * (ACCURACY + self._stream.rounding))._standing_for(self)
+        return written._rounded_from(noise=2 * (INVERSE_ROOT_TOL + self._stream.rounding))._standing_for(self)
 
     def simulate(self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None) -> Array:
         """Draw noisy sums ``W (x + noise)`` of a data vector x (d,), for study. NOT a private release.
@@ -305,7 +305,7 @@ class StreamMechanism(SteppedMechanism):
         return f"StreamMechanism({self.workload!r}, rho={decimal_above(self.rho)})"
 
 
-def inverse_root(mechanism: StreamMechanism, tol: float = ACCURACY) -> InverseRoot:
+def inverse_root(mechanism: StreamMechanism, tol: float = INVERSE_ROOT_TOL) -> InverseRoot:
     """Return the noise of a mechanism, the inverse square root a sum over poles to a relative accuracy."""
     point, stream = mechanism.point, stream_of(mechanism.workload)
     cells, sums = point.neighbour_weights, point.query_weights

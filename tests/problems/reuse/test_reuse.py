@@ -424,7 +424,7 @@ def test_a_release_of_tables_is_reused_by_tables_of_its_own_attributes() -> None
         fast.solve(each).certificate.interval for each in (dm.ReuseFitness(twice, [1, 0.5, 1], known), written)
     )
     assert max(first[0], second[0]) <= min(first[1], second[1])
-    with pytest.raises(dm.errors.InvalidInputError, match="no proof in whole numbers"):
+    with pytest.raises(dm.errors.InvalidInputError, match="exact proofs of reuse"):
         dm.prove(fast.solve(dm.ReuseFitness(dm.workloads.marginals({"a": 3, "b": 4}, ways=2), 1.0, known)))
 
 
