@@ -218,7 +218,9 @@ class StreamMechanism(SteppedMechanism):
         covariance = super().covariance(workload)
         if workload is not None:
             rows, deviations = abs(workload.matrix), np.sqrt(np.diagonal(covariance))
-            off = (INVERSE_ROOT_TOL + self._stream.rounding) * to_dense(rows @ (rows @ np.abs(self.dense().covariance())).T)
+            off = (INVERSE_ROOT_TOL + self._stream.rounding) * to_dense(
+                rows @ (rows @ np.abs(self.dense().covariance())).T
+            )
             with np.errstate(divide="ignore", invalid="ignore"):
                 relative = np.where(off > 0, off / np.outer(deviations, deviations), 0.0)
             require_told(np.ones(len(off)), relative.max(axis=1, initial=0.0))
