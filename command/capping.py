@@ -47,11 +47,14 @@ def solve_capped(
     output: str | None,
     prove: str | None,
 ) -> tuple[Certificate, float]:
-    """Find, print and write the minimum factor under hard limits; return its certificate and the tolerance."""
+    """Find, print and write the least common factor on the other targets under hard limits and the budget.
+
+    Returns its certificate and the tolerance.
+    """
     for name in SINGLE_PROBLEM_OPTIONS:
         if options[name] not in (None, False):
             raise UsageError(
-                f"--{name.replace('_', '-')} is not for hard limits at a given privacy: these need a search"
+                f"--{name.replace('_', '-')} cannot be used with hard limits at a given privacy, which need a search"
             )
     width = TOLERANCES[layer] if tol is None else tol
     with passing("searching for the least factor") as line:
@@ -92,15 +95,18 @@ def _proofs(answer: dm.Solution, limits: HardLimits, path: str, line: Line) -> l
     upper_proof.save(path)
     lower_proof.save(lower_path)
     return [
-        f"{path}: in exact arithmetic, noise of rho = {exact.above(upper_proof.upper / 2)} meets all limits at the "
-        f"factor {limits.high:.9g}",
-        f"{lower_path}: no noise of less than rho = {exact.below(lower_proof.lower / 2)} does at the factor "
-        f"{limits.low:.9g}",
+        f"{path}: in exact arithmetic, noise of rho = {exact.above(upper_proof.upper / 2)} meets the hard limits and "
+        f"{limits.high:.9g} times the other targets",
+        f"{lower_path}: no noise of less than rho = {exact.below(lower_proof.lower / 2)} meets the hard limits and "
+        f"{limits.low:.9g} times the other targets",
     ]
 
 
 def proven_factor(request: Request, proof: dm.Proof) -> str | None:
-    """Return the proven bound on the factor on the targets that are not hard, in words; None for other tables."""
+    """Return the proven bound on the factor on the targets that are not hard, in words.
+
+    Returns None if the proof is of other tables, or bounds neither side at this budget.
+    """
     search = request.search()
     problem, capped_queries = posed(search.workload, search.targets, search.caps, search.neighbours, search.geometry)
     factor = factor_of(proof, problem, capped_queries)

@@ -93,7 +93,9 @@ class Request:
             raise UsageError("--epsilon needs --delta, the other half of (ε, δ)")
 
     def specified(self) -> Self:
-        """Return the request with its specification read, if the workload is the file of a specification.
+        """Return the request with its specification read, and the options that change it moved into it.
+
+        Other workloads than the file of a specification leave the request unchanged.
 
         The file's ρ and level are the defaults of the options.
         """
@@ -122,13 +124,13 @@ class Request:
 
     @property
     def takes_budget(self) -> bool:
-        """Whether the problem has an option ρ."""
+        """Whether a budget ρ applies: the problem has this option, and privacy is not pure."""
         has_rho = any(family.name == self.problem and "rho" in family.options for family in self.families)
         return has_rho and not self.pure
 
     @property
     def searches(self) -> bool:
-        """Whether some limits are hard at a given budget, which needs a search for the factor on the other targets."""
+        """Whether hard limits at a given budget need a search; raises `UsageError` for --cap without a budget."""
         if self.cap and self.cost is None:
             raise UsageError("--cap needs --rho, or --epsilon with --delta: without them every target is a hard limit")
         hard = self.targets is None and self.moe is None
@@ -162,7 +164,7 @@ class Request:
 
     @property
     def cost(self) -> float | None:
-        """The budget as a squared privacy cost, or None; for pure privacy, the corresponding divisor of variances."""
+        """The budget as a squared privacy cost, or None; for pure privacy ε²/2, by which variances are divided."""
         if self.epsilon is not None and self.pure:
             # Laplace noise of privacy ε has the variance 2/ε².
             return validate.positive_number(epsilon=self.epsilon) ** 2 / 2
@@ -282,7 +284,7 @@ class Request:
         return SoftmaxFitness(workload, self._variances(workload), self.t1, t2, weight, neighbours=neighbours)
 
     def _data(self, matrix: bool = False) -> tuple[Workload, NeighboursLike]:
-        """Return the workload and the neighbours; refuse a too large matrix if one is needed."""
+        """Return the workload and the neighbours; refuse a too large matrix for workloads with a domain."""
         workload = self._read()
         relation = reachable(workload, self._neighbours())
         needs_matrix = matrix or not isinstance(relation, Relation)
@@ -319,6 +321,7 @@ class Request:
 
 
 def _by_table(workload: Workload, numbers: Any) -> dict[str, float]:
+    """Return numbers by table name; a key may also be the number of a table's attributes."""
     tables: Any = workload.tabular()
     ways = {table.name: len(table.axes) for table in tables.product_tables}
     if isinstance(numbers, dict):

@@ -17,7 +17,7 @@ from dualmech.progress import Progress, Status
 from dualmech.solution import Solution, judged_solution
 from dualmech.validate import Array
 
-# Program 1 for all ranges by sines: piecewise linear dual weights, and products by fast transforms.
+# Query weighting of all ranges with sines as design: piecewise linear dual weights, and products by fast transforms.
 #
 # With ``N = d + 1``, sines k and N - k have the same sensitivities, and cells i and N - i have the same columns. So
 # half of the sines and cells suffice: two sines of costs a and b with the same sensitivities are equivalent to one of
@@ -25,9 +25,9 @@ from dualmech.validate import Array
 #
 # At the optimum the dual weights are 0 near the ends and smooth in between, so the solver approximates them by
 # piecewise linear functions. The interior-point method then has one column for each hat function, a few hundred in
-# total. Any y proves a bound and determines the weights ``√(c / g)``, which are feasible after division by their
-# maximum sensitivity. Intervals with too large a sensitivity are refined, ultimately to single cells, where the result
-# is exact.
+# total. Any dual weights y prove a bound and determine weights ``√(c / g)``, with costs c and ``g = N y`` for the
+# sensitivities N, which are feasible after division by their maximum sensitivity. Intervals with too large a
+# sensitivity are refined, ultimately to single cells, where the result is exact.
 
 
 INITIAL_KNOTS = 64
@@ -69,7 +69,7 @@ class SineProgram:
         return np.concatenate([values, values[: self.cells - self.half][::-1]])
 
     def hats(self, knots: Index) -> Array:
-        """Return the piecewise linear hat functions of the knots, normalised to sum 1, shape (b, h)."""
+        """Return the piecewise linear hat functions of the knots, shape (b, h), of sum 1 after `unfold`."""
         hats = np.zeros((len(knots), self.half))
         for row, knot in enumerate(knots):
             previous, following = (knots[min(max(row + step, 0), len(knots) - 1)] for step in (-1, 1))
@@ -102,7 +102,7 @@ def _step(program: SineProgram, point: SinePoint) -> SinePoint:
     for first, last in zip(point.knots[:-1], point.knots[1:], strict=True):
         excess = float(point.excess[first : last + 1].max())
         if last > first + 1 and excess > max_excess:
-            # The excess between knots decreases at least linearly with their distance.
+            # The excess between knots decreases quadratically with their distance.
             num_parts = int(np.clip(np.ceil(np.sqrt(excess / max_excess)), 2, MAX_PARTS))
             new_knots.append(np.linspace(first, last, num_parts + 1).round().astype(np.intp))
     knots = np.unique(np.concatenate(new_knots))
@@ -157,7 +157,7 @@ class WeightingResult:
 
 
 Finder = Callable[[Array, Array, int, loop.Limits], WeightingResult]
-"""Maps costs (k,), sensitivities (k, s), the power and the limits to a result."""
+"""Maps costs (k,), sensitivities (k, s), their power (1 for Gaussian noise) and the limits to a result."""
 
 
 def solve_weighting(problem: QueryWeighting, limits: loop.Limits, *, method: str = "auto") -> Solution:

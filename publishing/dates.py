@@ -15,7 +15,7 @@ from dualmech.publishing.attributes import Attribute, Grouping, read_number
 DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
 
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ](?!24).+)?")
-"""A day, optionally with a time. Versions of Python disagree on 24:00."""
+"""A day, optionally with a time. Hour 24 is refused, since versions of Python disagree on it."""
 
 YEAR_MONTH = re.compile(r"(\d{4})-(\d\d)")
 
@@ -31,7 +31,7 @@ EXCEL, EXCEL_DAY = "excel", datetime.datetime(1899, 12, 30)
 
 CODE = re.compile("%.?")
 CODES = {f"%{letter}" for letter in "dmYybBjHIMSfpz%"}
-"""Codes allowed in a format: independent of the machine's settings, except for names of months."""
+"""Codes allowed in a format: independent of the machine's settings, except for names of months and AM or PM."""
 
 TIMES = ("", " %H:%M", " %H:%M:%S")
 FORMATS = tuple(
@@ -56,7 +56,7 @@ class Dated(Attribute):
     step: str = DAY
     clamp: bool = False
     format: str = ""  # of dates in records besides ISO, for `datetime.strptime`, or `EXCEL`
-    timezone: str = ""  # for the days of times that have a time zone
+    timezone: str = ""  # zone whose day is used for times with a UTC offset; without it they are refused
     _calendar: Mapping[str, Grouping] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Dated(Attribute):
 
     @property
     def groupings(self) -> Mapping[str, Grouping]:
-        """The declared groupings, and months, quarters, years and weekdays."""
+        """The declared groupings, and the months, quarters and years coarser than the step, with weekdays for days."""
         return {**self._calendar, **self.groups}
 
     @property
@@ -140,7 +140,7 @@ class Dated(Attribute):
         return f"; the option {proposals}" if proposals else ""
 
     def _first_day(self, year: int, month: int) -> datetime.date:
-        """Return the first day of a period, or `first` if it is in this period."""
+        """Return the first day of a month, or `first` if this is later and in the same period."""
         begin = datetime.date(year, month, 1)
         return max(begin, self.first) if _period(begin, self.step) == _period(self.first, self.step) else begin
 
@@ -177,7 +177,11 @@ class Dated(Attribute):
 
 
 def _time(text: str, form: str) -> datetime.datetime | None:
-    """Return the time of a text by ISO or by a format; raise ValueError or OverflowError for other texts."""
+    """Return the time of a text in ISO form or in a format.
+
+    Returns None without a format, or for an invalid day number of Excel; raises ValueError or OverflowError for a text
+    that does not match the format.
+    """
     if DATE.fullmatch(text):
         return datetime.datetime.fromisoformat(text)
     if form == EXCEL:
@@ -187,7 +191,7 @@ def _time(text: str, form: str) -> datetime.datetime | None:
 
 
 def _period(day: datetime.date, step: str) -> str:
-    """Return the label of the period of a day: its first day, month or year in ISO format, or 2013-Q1."""
+    """Return the label of a day's month, quarter or year, such as 2013-01 or 2013-Q1; of other steps the day itself."""
     if step == QUARTER:
         return f"{day.year:04}-Q{(day.month + 2) // 3}"
     return str(day)[: {MONTH: 7, YEAR: 4}.get(step, 10)]

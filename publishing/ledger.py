@@ -74,7 +74,7 @@ class Ledger:
             entries = [_entry(entry) for entry in validate.sequence(releases=contents.get("releases", ()))]
             if entries and not {"neighbours", "unit"} <= contents.keys():
                 raise InvalidInputError(
-                    "a ledger with releases must have neighbours and unit, which all of them protect"
+                    "a ledger with releases must state neighbours and unit, the unit of privacy of all its releases"
                 )
             unit = None
             if "neighbours" in contents:  # the default unit is one record
@@ -127,7 +127,8 @@ class Ledger:
     def record(self, planned: ReleasePlan, workload: str, what: str = "") -> Ledger:
         """Add a release to the file, synchronised to disk, and return the extended ledger.
 
-        The plan's statement then names the ledger. Publish the release only after this returns.
+        It sets ``planned.ledger``, so that the plan's statement names the ledger. Publish the release only after this
+        returns. `workload` is the digest of the workload, and `what` the folder or text to record.
         Raises `InvalidInputError` as `check`, for the current file; `FileFormatError` if it cannot be written.
         """
         with _locked(self.path):
@@ -173,7 +174,7 @@ class Ledger:
 
 
 def _appended(path: Path, entry: bytes) -> bool:
-    """Append an entry to a file that ends in ``[[releases]]`` tables; return False if it does not.
+    """Append an entry if the last `TAIL_BYTES` of a file have a ``[[releases]]`` table; return False otherwise.
 
     A partly written entry is removed. After a power failure it may remain: the file is then refused until the entry,
     whose release was not published, is removed.
@@ -194,7 +195,7 @@ def _appended(path: Path, entry: bytes) -> bool:
 
 
 def _version_of(path: Path) -> tuple[int, ...]:
-    """Return numbers that change with a file's contents and names."""
+    """Return numbers that differ if a file was changed or replaced: inode, size, time of change, hard links."""
     if not path.exists():
         return ()
     status = path.stat()

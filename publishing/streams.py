@@ -40,11 +40,11 @@ EXPONENT = 52  # b
 FRACTION = 62  # f
 POLE_TOL = 2e-7  # relative error of the sum over the poles
 GAIN_MARGIN = 1e-6  # relative reduction of the gains; every direction then costs at most as much as planned
-NOISE_FACTOR = 1 + 4e-6  # bound on the drawn noise, relative to the mechanism's
+NOISE_FACTOR = 1 + 4e-6  # upper bound on the drawn variances, relative to the mechanism's
 MAX_STEPS = 100_000
-MAX_REFINEMENTS = 40  # of the solution for the cells: each divides the error by a million, down to rounding
+MAX_REFINEMENTS = 40  # of the solution for the cells; a few suffice, since each divides the error by about 4e5
 SOLUTION_TOL = 1e-7  # error of the solution for the cells, in standard deviations of the noise
-ROUNDING = 2.0**-48  # relative error of a gain or a decay
+ROUNDING = 2.0**-48  # relative error of a gain, absolute error of a decay of at most 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,12 +118,12 @@ def _scaled_reals(integers: tuple[int, ...], bits: int) -> Array:
 
 
 class DrawnStream:
-    """A `StreamMechanism` on the grid: decayed sums in integers with discrete Gaussian noise, in linear time.
+    """A `StreamMechanism` in integers: decayed sums with discrete Gaussian noise, in linear time.
 
-    No direction costs more than in the planned mechanism, and the noise is larger by a few millionths.
+    No record costs more than the maximum of the planned mechanism, and variances are larger by a few millionths.
     `squared_privacy_cost` is an upper bound on the cost of the drawn noise, rounded upwards.
     Raises `InvalidInputError` for more than `MAX_STEPS` steps, and for weights so uneven that rounding to integers
-    loses more than the accuracy.
+    could raise the cost, or a variance by more than `NOISE_FACTOR`.
     """
 
     __slots__ = ("mechanism", "planned", "root", "squared_privacy_cost", "sums")
@@ -169,23 +169,23 @@ class DrawnStream:
         """Return ``F'F v`` (d,), for the stacked measurements F."""
         return np.sum([decayed.transposed(decayed.apply(vector)) for decayed in self.sums], axis=0)
 
-    def _cells(self, total: Array) -> Array:
-        """Return ``(F'F)⁻¹ v`` (d,) by iterative refinement with the covariance of the planned mechanism."""
-        cells, residual, error = np.zeros(len(total)), total, math.inf
+    def _cells(self, transposed_answers: Array) -> Array:
+        """Return the cells ``(F'F)⁻¹ F'y`` (d,) from ``F'y``, by iterative refinement with the planned covariance."""
+        cells, residual, squared_error = np.zeros(len(transposed_answers)), transposed_answers, math.inf
         for _ in range(MAX_REFINEMENTS):
             step = self.root.noise_times(residual)
-            previous, error = error, abs(float(residual @ step))  # squared, in units of the noise
-            if error <= SOLUTION_TOL**2 or not error < previous / 4:
+            previous, squared_error = squared_error, abs(float(residual @ step))  # in units of the noise
+            if squared_error <= SOLUTION_TOL**2 or not squared_error < previous / 4:
                 break
             cells += step
-            residual = total - self._precision(cells)
-        if not error <= max(SOLUTION_TOL**2, ROUNDING * abs(float(total @ cells))):
+            residual = transposed_answers - self._precision(cells)
+        if not squared_error <= max(SOLUTION_TOL**2, ROUNDING * abs(float(transposed_answers @ cells))):
             raise InvalidInputError(UNEVEN_WEIGHTS)
         return cells
 
     def _check(self) -> None:
         """Refuse sums whose rounding raises the cost or the noise of some direction too much."""
-        # With relative errors of F of at most η, the noise of each direction grows at most by (1 - GAIN_MARGIN - η)^-2.
+        # With relative errors of F of at most η, each variance grows at most by (1 - GAIN_MARGIN - η)^-2.
         if not max(decayed.rounding_error for decayed in self.sums) <= GAIN_MARGIN / 2:
             raise InvalidInputError(UNEVEN_WEIGHTS)
         if not float(self.squared_privacy_cost) <= self.planned.squared_privacy_cost:

@@ -1,9 +1,9 @@
 """Unions of product tables through CVXPY: cone programs over blocks, independent of the number of cells.
 
 τ (t,) are the noise levels of the blocks of one coordinate, and ``K[b]`` (r, r) the covariances of the other blocks.
-``R`` (neighbours, t) are the costs of orbits of neighbours per level, and ``N`` (queries, t) the variances of orbits of
-queries per level. The columns of ``M[b]`` are the differences between neighbours on a block, and the rows of ``V[b]``
-its queries. The 0-1 matrices ``C[b]`` and ``Q[b]`` map them to their orbits.
+``R`` (orbits of neighbours, t) are the costs per unit of 1/τ, and ``N`` (orbits of queries, t) the variances per unit
+of τ. The columns of ``M[b]`` are the differences between neighbours on a block, and the rows of ``V[b]`` its queries.
+The 0-1 matrices ``C[b]`` and ``Q[b]`` map them to their orbits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def minimum_total(arrays: BlockArrays, weights: Array, formulation: str) -> cp.P
 
 
 def _forms(arrays: BlockArrays, formulation: str) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:
-    """Return costs of orbits of cells, variances of orbits of queries, and the cone constraints of the costs.
+    """Return costs of orbits of neighbours, variances of orbits of queries, and the cone constraints of the costs.
 
     A reciprocal is a second-order cone. By the Schur complement ``[[K, M], [M', Z]] ⪰ 0`` is equivalent to
     ``Z ⪰ M' K⁻¹ M``, whose diagonal contains the costs; ``matrix_frac`` has ``m' K⁻¹ m`` for every column of M instead.
@@ -94,7 +94,10 @@ def _forms(arrays: BlockArrays, formulation: str) -> tuple[cp.Expression, cp.Exp
 
 
 def best_bound(sensitivities: sp.csr_array) -> cp.Problem:
-    """State the best bound ``√α`` for blocks of one coordinate: with N over targets, maximise ``Σ_t √(N'm)_t``."""
+    """State the best bound ``√α`` for blocks of one coordinate and one orbit of neighbours.
+
+    With N over targets, maximise ``Σ_t √(N'm)_t``.
+    """
     N = cp.Constant(sensitivities, name="N")
     m = cp.Variable(sensitivities.shape[0], nonneg=True, name="m")
     return cp.Problem(cp.Maximize(cp.sum(cp.sqrt(N.T @ m))), [label("spent", cp.sum(m) <= 1)])
@@ -150,7 +153,7 @@ class BlockArrays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockUnits:
-    """A problem in units that make levels 1 and identities feasible with cost 1, and optimal for equal weights."""
+    """A problem in units in which τ = 1 and K = I are feasible with cost 1."""
 
     problem: AnyProblem
     arrays: BlockArrays  # in these units; rows over √targets, or times √weights
@@ -205,7 +208,7 @@ class BlockUnits:
         return np.concatenate(values)
 
     def covariance(self, inner: npt.ArrayLike | None, extra_cost: float = 0.0) -> BlockPoint:
-        """Return positive and feasible noise on the problem's blocks; a matrix means the starting point.
+        """Return positive and feasible noise on the problem's blocks; for any matrix, the starting point.
 
         `extra_cost` is distributed equally over the blocks (see `Scaled.covariance`).
         """
@@ -242,7 +245,7 @@ class BlockUnits:
         return BlockPoint(all_levels, tuple(all_covariances))
 
     def dual(self, privacy: Array, accuracy: Array | None = None) -> Any:
-        """Normalise multipliers to weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``."""
+        """Normalise multipliers to weights with ``Σ λ_o = 1``, ``Σ μ_j c_j = 1``; μ is 0 without `accuracy`."""
         query_shares = np.zeros(len(self.ones)) if accuracy is None else shares(accuracy)
         return dual_of(self.problem, shares(privacy), query_shares)
 
@@ -299,7 +302,7 @@ def _scaled_program(
 
 
 def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
-    """Return the cones of each formulation; `dual` is for fitness for use if all blocks have one coordinate."""
+    """Return the cones of each formulation; `dual` is for fitness for use with one coordinate and one orbit."""
     blocks = problem.geometry
     cones = frozenset({"SOC", "PSD"} if blocks.matrix_blocks else {"SOC"})
     has_dual = isinstance(problem, FitnessForUse) and not blocks.matrix_blocks and blocks.reach.shape[0] == 1
@@ -307,7 +310,7 @@ def _cones(problem: AnyProblem) -> dict[str, frozenset[str]]:
 
 
 def _scaled_bound_program(scaled: BlockUnits) -> attempts.ScaledProgram:
-    """Return the scaled `best_bound`: its variables are the dual weights, and give the noise ``τ_t ∝ 1/√(N'm)_t``."""
+    """Return the scaled `best_bound`: its variables m are dual weights, with noise ``R_t/√(N'm)_t`` for N times R."""
     # A cost 1/τ in the program corresponds to R/τ here.
     level_costs = np.asarray(scaled.arrays.R.sum(axis=0)).ravel()
     sensitivities = sp.csr_array(scaled.arrays.N.multiply(level_costs[None, :]))

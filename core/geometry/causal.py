@@ -207,8 +207,8 @@ def largest_of(squares: Array, steps: int) -> tuple[float, float]:
 def persons_cost(strategy: Causal, times: int, separation: int, at_least: bool) -> tuple[float, float] | None:
     """Return an upper and a lower bound on a person's squared cost under unit noise; None if no bound is known.
 
-    A person contributes vectors of norm at most 1, with any signs, to up to `times` steps, exactly or, with `at_least`,
-    at least `separation` steps from each other.
+    A person contributes vectors of norm at most 1, with any signs, to up to `times` steps. Successive ones are
+    `separation` steps apart, or at least as many with `at_least`.
     """
     separation = min(separation, strategy.steps)  # a larger separation allows one participation too
     max_times = min(times, -(-strategy.steps // separation))
@@ -225,7 +225,10 @@ def persons_cost(strategy: Causal, times: int, separation: int, at_least: bool) 
 
 
 def _largest_phase(costs: Array, times: int, separation: int) -> float:
-    """Return the largest sum of costs (n,) over `times` steps, `separation` apart: the mean cost over all signs."""
+    """Return the largest sum of costs (n,) over `times` steps, `separation` apart: a lower bound on a person's cost.
+
+    The sum is the mean cost over all signs, so some signs cost at least as much.
+    """
     by_phase = np.zeros((-(-len(costs) // separation), separation))
     by_phase.ravel()[: len(costs)] = costs
     sums = np.cumsum(by_phase, axis=0)
@@ -509,8 +512,8 @@ POWERS = 16 * EPS
 class Buffered(Toeplitz):
     """``c_0 = 1`` and ``c_k = Σ_j a_j θ_j^(k-1)``, with a scale a and a decay θ for each buffer.
 
-    Noise is sampled from the buffers. Their terms may cancel: the rounding errors of the coefficients are charged to
-    all costs and variances.
+    `recurrence` samples noise from the buffers. Their terms may cancel: the rounding errors of the coefficients are
+    included in all costs and variances.
     """
 
     coefficients: Array = field(init=False)
@@ -541,7 +544,7 @@ class Buffered(Toeplitz):
         return squares, errors + np.cumsum(square_errors)[::-1] * (1 + summing(self.steps))
 
     def products(self) -> tuple[Array, Array]:
-        """Return ``C'C`` and ``|C|'|C|`` (n, n), the latter enlarged by the errors of the coefficients."""
+        """Return ``C'C`` and ``|C|'|C|`` (n, n), the latter enlarged to bound the errors of coefficients too."""
         products, sizes = Toeplitz.products(self)
         errors = Toeplitz(self.rounding, self.steps).matrix()
         mixed = np.abs(self.matrix()).T @ errors
@@ -549,7 +552,7 @@ class Buffered(Toeplitz):
 
     @property
     def entry_error(self) -> float:
-        """Maximum relative error of a coefficient; infinite if one may be 0."""
+        """Maximum relative error of a coefficient; infinite if a computed one is 0 but inexact."""
         with np.errstate(divide="ignore", invalid="ignore"):
             rel_errors = np.where(self.rounding > 0, self.rounding / np.abs(self.coefficients), 0.0)
         return float(np.max(rel_errors))
@@ -635,11 +638,11 @@ class Recurrence(Protocol):
 class EarlierRows:
     """``C y = √level z`` by substitution: ``y_t = (√level z_t - Σ_s C_ts y_s) / C_tt``, from the last rows y_s.
 
-    If the columns of C have divisors, the state holds rows of noise before they are multiplied by the divisors.
+    With ``C = C₀ diag(1/f)`` the state has the last rows of C₀⁻¹ z, and the noise is f times them.
     """
 
     tables: tuple[Array, Array, Array]
-    """-C_ts / C_tt of the last k rows, in order (n, k), √level / C_tt (n,), and the columns' divisors (n,)."""
+    """-C_ts / C_tt of the last k rows, in order (n, k), √level / C_tt (n,), and the factors f (n,)."""
 
     @classmethod
     def of(cls, diagonal: Array, left: Array, level: float) -> EarlierRows:

@@ -70,7 +70,7 @@ class ProductForms(Forms[PerFactor]):
         cells = self.product.workload.shape[1]
         if cells > MAX_LISTED:
             raise InvalidInputError(
-                f"cells are listed for at most {MAX_LISTED} cells, got {count_text(cells)}; take the factors' own"
+                f"binding cells are listed for at most {MAX_LISTED}, got {count_text(cells)}; take the factors' own"
             )
         items = np.zeros(1, dtype=np.intp)
         for geometry, forms in zip(self.product.factors, self.factors, strict=True):

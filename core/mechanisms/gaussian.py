@@ -463,7 +463,7 @@ class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
 
         Raises `InvalidInputError` if rounding lowered the costs below those of the original mechanism.
         """
-        if not self._is_plain and np.any(self._own_profile() < self._least_stated() * (1 - MET)):
+        if not self._is_plain and np.any(self._own_profile() < self._cost_floor() * (1 - MET)):
             raise InvalidInputError(
                 "a file holds query_matrix and covariance, and rounding lowered their cost below that of the original "
                 "mechanism: save the original"

@@ -28,7 +28,7 @@ VERIFIED_CHUNK = 4096  # queries of a larger workload that are verified together
 
 MIN_SINGULAR_RATIO = 1e-4  # least to largest singular value: variances of dependent rows keep eight digits
 
-ROW_DIGITS = 2.0**40  # significant binary digits, 40, of rows that are released without noise
+ROW_SCALE = 2.0**40  # significant binary digits, 40, of rows that are released without noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +141,7 @@ class NoisyQueries:
         self.independent = not len(queries) or linalg.row_rank(queries) == len(queries)
         singular = len(queries) > 0 and linalg.is_singular(noise)
         self._exact, self._singular = self.independent and singular, singular
-        # The costs refuse a matrix that is no covariance; of a regular one they are computed when first read.
+        # Computing costs refuses a matrix that is no covariance. Only a singular one needs this check now.
         self._profile = freeze(costs.profile(noise, queries, self.neighbours)) if singular else None
         if not self.independent:
             self._reduce()
@@ -173,7 +173,7 @@ class NoisyQueries:
 
     @property
     def cost_matrix(self) -> Array:
-        """``C = B' Σ⁻¹ B`` (d, d); refused if Σ is singular, since exact answers have no finite cost."""
+        """``C = B' Σ⁻¹ B`` (d, d), for regular Σ; refused if a query is released exactly, at infinite cost."""
         half = self.standard_form.queries
         return np.asarray(half.T @ half)
 
@@ -184,7 +184,7 @@ class NoisyQueries:
         These are upper bounds: the rounding-error bound is added.
         """
         if self._profile is None:
-            self._profile = freeze(self._no_lower(self._own_profile()))
+            self._profile = freeze(self._raised_profile(self._own_profile()))
         return self._profile
 
     @property
@@ -196,14 +196,14 @@ class NoisyQueries:
         """Return `profile` of query matrix and covariance alone, whatever mechanism they were rounded from."""
         return costs.profile(self._covariance, self.query_matrix, self.neighbours)
 
-    def _no_lower(self, profile: Array) -> Array:
+    def _raised_profile(self, profile: Array) -> Array:
         """Return a profile raised by its rounding errors, and to the profile of the original mechanism."""
         if self._origin is None and any(self._shares):
             profile = profile + self._cost_errors()
-        return np.maximum(profile, self._least_stated())
+        return np.maximum(profile, self._cost_floor())
 
-    def _least_stated(self) -> Array:
-        """Return the costs of the original mechanism (s,), or 0 if there is none."""
+    def _cost_floor(self) -> Array:
+        """Return lower limits on the costs (s,): those of the original mechanism and of its floor, or 0."""
         floor = np.zeros(1) if self._floor is None else self._floor()
         if self._origin is None:
             return floor
@@ -220,20 +220,21 @@ class NoisyQueries:
         queries, covariance, *shares = self._original()
         rows = self.standard_form.queries
         error = costs.equivalence_error((queries, covariance), (rows, np.eye(len(rows))))
-        return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error
+        return np.inf if any(shares) and shares != [0.0, linalg.EPS] else error  # a factor on Σ rounds it once
 
     def _rounded_from(self, floor: Callable[[], Array] | None = None, rows: float = 0.0, noise: float = 0.0) -> Self:
-        """Return this mechanism as a rounded copy of another, with relative error bounds on the entries of B and Σ.
+        """Mark this mechanism as a rounded copy of another, with relative error bounds on B and Σ; return it.
 
         Its costs are raised by the effect of these errors, and to the lower bounds (s,) that `floor` returns when the
-        costs are read. Variances that the errors may change by more than 1e-6 are refused.
+        costs are read. `variances` refuses queries that the errors
+        may change by more than 1e-6.
         """
         self._floor, self._shares = floor, (rows, noise)
         return self._raised()
 
     def _raised(self) -> Self:
         if self._profile is not None:
-            self._profile = freeze(self._no_lower(self._profile))
+            self._profile = freeze(self._raised_profile(self._profile))
         return self
 
     @property
@@ -289,12 +290,12 @@ class NoisyQueries:
         if not np.all(2 * errors <= MAX_VARIANCE_ERROR * variances):
             worst = int(np.argmin(2 * errors <= MAX_VARIANCE_ERROR * variances))
             raise InvalidInputError(
-                f"workload has a variance, of query {worst}, with a rounding error above 1e-6 in the dense form of the "
-                "mechanism: ask the original mechanism"
+                f"workload has a variance, of query {worst}, with a relative rounding error above 1e-6: ask the "
+                "mechanism that this one was made from"
             )
 
     def _standing_for(self, origin: Any, factor: float = 1.0) -> Self:
-        """Return this mechanism as an equivalent form of another on other rows, with all variances times a factor.
+        """Mark this mechanism as an equivalent form of another, with all variances times a factor; return it.
 
         Its two matrices are rounded. So its variances are computed by the original mechanism, and its costs are the
         larger ones of the two.
@@ -473,7 +474,7 @@ class NoisyQueries:
         return self.estimates(workload, noisy)
 
     def estimates(self, workload: Workload, answers: npt.ArrayLike) -> Array:
-        """Return the best unbiased estimates of a workload (m,) or (n, m) from noisy answers to B x (k,) or (n, k).
+        """Return the best unbiased estimates of a workload (m,) or (n, m) from noisy answers to B x (r,) or (n, r).
 
         Raises `InvalidInputError` or `InputTypeError` for answers of another shape, a query that is not answered.
         """
@@ -521,7 +522,7 @@ def in_few_digits(rows: Array) -> Array:
     Floating-point errors make equal entries of an exactly released row differ. Neighbours with the same exact answer
     then have a difference of exactly 0 again.
     """
-    return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * ROW_DIGITS) / ROW_DIGITS)
+    return np.asarray(np.rint(rows / np.abs(rows).max(axis=1, keepdims=True) * ROW_SCALE) / ROW_SCALE)
 
 
 def _is_well_conditioned(queries: Array, covariance: Array, form: StandardForm) -> bool:

@@ -61,7 +61,7 @@ class _Program:
     units: Array  # (n,) data for a unit of t, up to the scaling to a total
     total: float | None
     scale: float  # offset of objective and bound, as in the judge's gap
-    columns: Array  # columns, aim: (q, n), (q,) a and b
+    columns: Array  # columns, aim: (q, n), (q,) A and b
     aim: Array
     # lift, lift_values: (r,), (n,) a combination of rows of the root, fitted to 1 in all cells, and its values
     lift: Array
@@ -259,7 +259,9 @@ def columns_within(matrix: Array, lower_limits: Array, upper_limits: Array) -> A
 
 
 def rows_within(matrix: Array, growth: float) -> tuple[Array, Array]:
-    """Project rows onto the cone of rows whose entries differ by a factor of at most `growth`; return their minima z.
+    """Project rows onto the cone of rows whose entries differ by a factor of at most `growth`.
+
+    Returns the projections, and the minimum z of each.
 
     z is 0 if ``Σ_u (-x_u)₊ ≥ growth Σ_u (x_u)₊``, else ``(Σ_low x + growth Σ_high x) / (#low + growth² #high)``, with
     the low entries below z and the high entries above ``growth z``.
@@ -312,7 +314,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ProjectionState(loop.OfPoint):
-    """A point and the number of Newton systems solved."""
+    """A point, the damping of the next step, and the number of Newton systems solved."""
 
     point: _Point
     damping: float = 1 / DAMPING_FACTOR
@@ -333,15 +335,15 @@ def _step(problem: LocalProjection, state: _ProjectionState) -> _ProjectionState
     point, damping, num_steps = state.point, state.damping, state.steps
     hessian, deficit = _hessian(problem, point), 1 - point.projected_rows.sum(axis=0)
     num_outputs, users = len(problem.matrix), np.arange(len(deficit))
-    noise = 8 * EPS * (abs(point.value) + float(np.square(point.sums).sum()))
+    rounding = 8 * EPS * (abs(point.value) + float(np.square(point.sums).sum()))
     while damping <= MAX_DAMPING:
         damped = hessian.copy()
         damped[users, users] += num_outputs * damping
         direction = scipy.linalg.solve(damped, deficit, assume_a="pos", check_finite=False)
         num_steps += 1
         proposed = _Point.at(problem, point.sums + direction)
-        predicted = float(direction @ deficit - direction @ hessian @ direction / 2) + noise
-        ratio = (proposed.value - point.value + noise) / predicted
+        predicted = float(direction @ deficit - direction @ hessian @ direction / 2) + rounding
+        ratio = (proposed.value - point.value + rounding) / predicted
         if ratio >= MIN_RATIO:
             next_damping = damping / DAMPING_FACTOR if ratio >= GOOD_RATIO else damping
             return _ProjectionState(proposed, max(next_damping, MIN_DAMPING), num_steps)

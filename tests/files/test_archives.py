@@ -124,7 +124,7 @@ class TestMemory:
             archives.read_archive(path)
         with pytest.raises(InvalidInputError, match="more than 4000000 bytes are not written"):
             archives.write_npz(path, "example", 1, zeros=np.zeros((1000, 1000)))
-        monkeypatch.setattr(arrays, "MOST_CHARACTERS", 1_000_000)
+        monkeypatch.setattr(arrays, "MAX_CHARACTERS", 1_000_000)
         with pytest.raises(InvalidInputError, match="names must be shorter or fewer"):
             arrays.as_text_array("names", ["a"] * 1000 + ["b" * 1001])
 

@@ -201,7 +201,7 @@ class TestLong:
             fast.strategy(
                 dm.TotalVariance(dm.workloads.prefix(5000), neighbours="participation:2:2500"), within="banded:8"
             )
-        with pytest.raises(dm.errors.GeometryError, match="holds it|have no matrix|parts fill them"):
+        with pytest.raises(dm.errors.GeometryError, match="holds it|have no matrix|phases cover them"):
             dm.TotalVariance(dm.workloads.prefix(200), neighbours="participation:2:60:at-least", geometry="epochs")
         with pytest.raises(dm.errors.InputTypeError, match="steps must be a LinearGaussianMechanism or a Causal"):
             dm.EpochsMechanism(answer.mechanism, "participation:2:60")

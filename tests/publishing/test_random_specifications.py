@@ -110,7 +110,7 @@ def test_a_sum_beside_a_total_that_nobody_changes() -> None:
 
 def test_what_no_neighbour_changes_is_refused_alike() -> None:
     """One query or several: nothing has a price, and the message says what to do."""
-    income, told = {"income": {"from": 0, "to": 3}}, "none does, so every answer .* publish the sums as they are"
+    income, told = {"income": {"from": 0, "to": 3}}, "none does, so every answer .* publish the exact sums"
     for ask in ("values", ["total"], ["sum"], ["sum", "total"], ["sum", "0..1", "total"], "prefixes"):
         for others in ({}, {"sex": ["f", "m"]}):
             table = {"name": "t", "ask": {"income": ask}, "variance": 4.0}

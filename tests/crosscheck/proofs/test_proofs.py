@@ -156,7 +156,7 @@ class TestProofs:
 
     def test_what_has_no_such_proof_is_refused_by_name(self) -> None:
         one, other = (dm.LinearGaussianMechanism([row], [[1]]) for row in ([1, 0], [0, 1]))
-        with pytest.raises(dm.errors.InvalidInputError, match="nothing is"):
+        with pytest.raises(dm.errors.InvalidInputError, match="needs a common query"):
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
         with pytest.raises(dm.errors.InvalidInputError, match="of 20 at most, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
@@ -330,7 +330,7 @@ class TestCommand:
         wrong = run("solve", "prefix:4", "--prove", str(tmp_path / "proof.npz"))
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")
-        assert "need a WORKLOAD" in str(alone.exception)
+        assert "needs the WORKLOAD" in str(alone.exception)
 
 
 @pytest.mark.parametrize("weight", [Fraction(1, 10**400), Fraction(3, 10**323), Fraction(2), 2.0, 5e-324, 0.0])
