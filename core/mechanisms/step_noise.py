@@ -1,4 +1,4 @@
-"""Noise, step by step: correlated rows for private training, in the memory that a strategy needs."""
+"""Noise by step: correlated rows for private training, with the memory of the strategy's recurrence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmech.mechanisms.privacy import GaussianPrivacy
 from dualmech.validate import Array
 
 Source: TypeAlias = "np.random.Generator | int | Callable[[int], Any] | None"
-"""Where independent normal numbers come from: a generator, its seed, or a function of the step that returns them."""
+"""The source of independent normal numbers: a generator, its seed, or a function of the step."""
 
 DTYPES = ("float64", "float32")
 
@@ -26,12 +26,12 @@ EXTRA = "this environment has no {name}: install dualmech[training]"
 
 
 class NoiseByStep(GaussianPrivacy):
-    """The base of mechanisms on the steps of a stream, whose noise can be drawn as the steps come."""
+    """The base of mechanisms on the steps of a stream, with noise that is sampled step by step."""
 
     __slots__ = ()
 
     def recurrence(self) -> Recurrence:
-        """Return how each row of noise follows from a row of independent numbers and the rows that are kept."""
+        """Return the recurrence of noise rows, from a row of independent numbers and the stored rows."""
         raise NotImplementedError
 
     def noise(
@@ -39,17 +39,17 @@ class NoiseByStep(GaussianPrivacy):
     ) -> StepNoise:
         """Return an iterator over the rows of ``C⁻¹ Z``: noise on each step's x, for training. NOT a private release.
 
-        C is the lower-triangular strategy with ``C'C = Σ⁻¹``, Z (n, dimension) has independent standard normal
-        entries, and row t is drawn at step t. So each coordinate of the rows has the covariance Σ (n, n), and sums of
-        the first rows have the variances of prefixes. A step whose x has norm at most 1 costs what `profile` and
-        `participation_cost` say; with norm at most c, multiply the rows by c. Parts may depend on earlier noisy parts:
-        ``C x + Z`` is released row by row, and the noisy parts follow from it (S. Denisov, H. B. McMahan, K. Rush, A.
+        C is the lower-triangular strategy with ``C'C = Σ⁻¹``, Z (n, dimension) has independent standard normal entries,
+        and row t is sampled at step t. So each coordinate of the rows has the covariance Σ (n, n), and sums of the
+        first rows have the variances of prefixes. `profile` and `participation_cost` are for steps whose x has norm at
+        most 1; for norm at most c, multiply the rows by c. The x of a step may depend on earlier noisy answers: ``C x +
+        Z`` is released row by row, and the noisy answers are a function of it (S. Denisov, H. B. McMahan, K. Rush, A.
         Smith and A. Guha Thakurta, Improved differential privacy for SGD via optimal private linear operators on
         adaptive streams, NeurIPS 2022, Theorem 2.1).
 
-        What is kept, in rows of so many numbers: all earlier rows for a matrix of noise, b - 1 for b bands, one for a
-        buffer, and one for a pole of a `StreamMechanism`. The covariance of the last lies between Σ and ``(1 + 3e-6)
-        Σ``. That holds of real numbers; drawn ones are rounded, so that no exact guarantee covers their last digits.
+        The stored rows, of `dimension` numbers each: all earlier rows for a dense matrix, b - 1 for b bands, one for
+        each buffer, and one for each pole of a `StreamMechanism`, whose covariance is between Σ and ``(1 + 3e-6) Σ``.
+        This is for real numbers: samples are floating-point numbers, and no exact guarantee covers their last digits.
         Raises `InvalidInputError` or `InputTypeError` for a dimension below 1, another dtype, a function together with
         a dtype, a negative seed, fewer independent queries than steps, queries released exactly, a binary tree, a
         mechanism that is too large for a dense matrix.
@@ -81,9 +81,9 @@ class NoiseByStep(GaussianPrivacy):
     def to_jax_privacy(self) -> Any:
         """Return the same linear map ``C⁻¹`` as a `StreamingMatrix` of jax_privacy (extra `training`).
 
-        It takes arrays, or trees of arrays, of any shape, under ``jax.jit``. Its state is as large as what `noise`
-        keeps, with n - 1 rows from the first step on for a matrix of noise.
-        Raises `BackendError` where jax_privacy is not installed, else as `noise`.
+        It supports arrays, or trees of arrays, of any shape, under ``jax.jit``. Its state has the stored rows of
+        `noise`, with n - 1 rows from the first step on for a dense matrix.
+        Raises `BackendError` if jax_privacy is not installed, otherwise as `noise` does.
         """
         if importlib.util.find_spec("jax_privacy") is None:
             raise BackendError(EXTRA.format(name="jax_privacy"))
@@ -92,24 +92,24 @@ class NoiseByStep(GaussianPrivacy):
 
 @dataclass(slots=True, eq=False, repr=False)
 class StepNoise(Iterator[Any]):
-    """Rows of noise, one a step, as ``noise`` of a mechanism returns them; it ends after the last step.
+    """An iterator over rows of noise, one for each step; returned by ``noise`` of a mechanism.
 
-    Threads may share it: rows are drawn one after the other, and none twice.
+    Threads may share it: each row is returned once.
 
     Attributes
     ----------
     recurrence : Recurrence
-        How a row follows from what is kept.
+        The recurrence of the rows.
     dimension : int
         Number of coordinates.
     dtype : str
-        Of the numbers that the generator draws.
+        The type of the generator's numbers.
     generator, draw : Generator or None, callable or None
-        Where independent numbers come from; one of the two is None.
+        The source of independent numbers; one of the two is None.
     kept : array (k, dimension) or None
-        What is kept of earlier rows; None before the first.
+        The stored rows; None before the first step.
     step : int
-        Number of rows drawn so far.
+        Number of rows returned so far.
     """
 
     recurrence: Recurrence
@@ -123,7 +123,7 @@ class StepNoise(Iterator[Any]):
 
     @property
     def steps(self) -> int:
-        """Number of rows in all, n."""
+        """Total number of rows, n."""
         return self.recurrence.steps
 
     def __next__(self) -> Any:
@@ -140,7 +140,7 @@ class StepNoise(Iterator[Any]):
             return noise
 
     def _independent(self) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the step's row of Z, its namespace, and the dtype and device of what goes with it."""
+        """Return the step's row of Z, its array namespace, dtype and device."""
         if self.draw is None:
             assert self.generator is not None
             kind: Any = np.dtype(self.dtype)
@@ -155,27 +155,33 @@ class StepNoise(Iterator[Any]):
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that decides the rows to come: `step`, the rows that are kept, and the state of the generator.
+        """The state of the iterator: `step`, the stored rows `kept`, and the state of the generator.
 
-        ``numpy.savez(path, **noise.state)`` writes it. ``kept`` is an array (k, dimension), of the kind that a
-        function `rng` returns, and ``rng`` is JSON, empty with such a function, whose state is the caller's.
+        ``numpy.savez(path, **noise.state)`` writes it. ``kept`` is an array (k, dimension), of the type that a function
+        `rng` returns, and ``rng`` is JSON. It is empty for a function, whose state belongs to the caller.
         """
-        kept = np.zeros((self.recurrence.rows_kept(0), self.dimension), self.dtype) if self.kept is None else self.kept
-        drawn = "" if self.generator is None else json.dumps(self.generator.bit_generator.state, default=_as_list)
-        return {"step": self.step, "kept": kept.copy() if isinstance(kept, np.ndarray) else kept, "rng": drawn}
+        stored = (
+            np.zeros((self.recurrence.rows_kept(0), self.dimension), self.dtype) if self.kept is None else self.kept
+        )
+        rng_state = "" if self.generator is None else json.dumps(self.generator.bit_generator.state, default=_as_list)
+        return {
+            "step": self.step,
+            "kept": stored.copy() if isinstance(stored, np.ndarray) else stored,
+            "rng": rng_state,
+        }
 
     def resume(self, state: Mapping[str, Any]) -> StepNoise:
-        """Return the iterator itself, with the state of another one of the same mechanism: its rows follow to the bit.
+        """Set the state of another iterator of the same mechanism, and return this one: its rows are equal bit for bit.
 
-        With NumPy's generator, on a machine of the same kind and with as many threads; with a function `rng`, where it
-        returns the same rows again. A generator that was given to ``noise`` is set to the state.
-        Raises `InvalidInputError` or `InputTypeError` for no `state`, one of another dimension, number of steps, dtype
-        or kind of generator.
+        This holds for NumPy's generator on a machine of the same type with as many threads, and for a function `rng`
+        that returns the same rows. A generator that was passed to ``noise`` is set to the state.
+        Raises `InvalidInputError` or `InputTypeError` for a state of another dimension, number of steps, dtype or type
+        of generator, or anything else.
 
         Parameters
         ----------
         state : mapping
-            As `state` has it, or as ``numpy.load`` reads it.
+            The property `state`, or the result of ``numpy.load``.
 
         Examples
         --------
@@ -187,16 +193,16 @@ class StepNoise(Iterator[Any]):
         >>> bool(next(later) == next(first))
         True
         """
-        step, kept, drawn = _parts_of(state, self.steps)
+        step, stored, rng_state = _parts_of(state, self.steps)
         rows = self.recurrence.rows_kept(step)
-        if kept.shape != (rows, self.dimension):
+        if stored.shape != (rows, self.dimension):
             raise InvalidInputError(
-                f"state must keep {rows} rows of {self.dimension} numbers at step {step}, got shape {tuple(kept.shape)}"
+                f"state must keep {rows} rows of {self.dimension} numbers at step {step}, got shape {tuple(stored.shape)}"
             )
         if self.generator is not None:
-            kept = _numbers_kept(kept, self.dtype)
-            _restore(self.generator, drawn)
-        self.kept, self.step = (kept if step else None), step
+            stored = _checked_rows(stored, self.dtype)
+            _restore(self.generator, rng_state)
+        self.kept, self.step = (stored if step else None), step
         return self
 
     def __repr__(self) -> str:
@@ -206,14 +212,14 @@ class StepNoise(Iterator[Any]):
 def _source(dtype: object, rng: object) -> tuple[str, np.random.Generator | None, Callable[[int], Any] | None]:
     if callable(rng):
         if dtype is not None:
-            raise InvalidInputError("dtype must be None where rng is a function: the noise has the dtype of its rows")
+            raise InvalidInputError("dtype must be None if rng is a function: the noise has the dtype of its rows")
         return DTYPES[0], None, rng
     kind = DTYPES[0] if dtype is None else validate.choice(DTYPES, dtype=dtype)
     return kind, validate.generator(rng=rng), None
 
 
 def _namespace(row: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the namespace of an array, and the dtype and device of those that go with it."""
+    """Return the namespace of an array, and its dtype and device."""
     if isinstance(row, np.ndarray):
         return np, {"dtype": row.dtype}
     if not hasattr(row, "shape"):
@@ -230,34 +236,34 @@ def _namespace(row: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _as_list(value: object) -> object:
-    """Return what JSON has for the arrays in the state of some generators."""
+    """Return arrays in the state of a generator as lists, for JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(value)
 
 
 def _parts_of(state: object, steps: int) -> tuple[int, Any, str]:
-    named = validate.mapping("step, kept and rng to their values", state=state)
+    values = validate.mapping("step, kept and rng to their values", state=state)
     try:
-        step, kept, drawn = (named[name] for name in ("step", "kept", "rng"))
+        step, stored, rng_state = (values[name] for name in ("step", "kept", "rng"))
     except KeyError as error:
         raise InvalidInputError("state must have the names step, kept and rng") from error
-    step, drawn = (row[()] if isinstance(row, np.ndarray) and not row.ndim else row for row in (step, drawn))
-    if not isinstance(getattr(kept, "shape", None), tuple):
-        raise InputTypeError(f"kept of state must be an array, got {validate.shown(kept)}")
-    return validate.index(steps + 1, **{"step of state": step}), kept, validate.text(**{"rng of state": drawn})
+    step, rng_state = (row[()] if isinstance(row, np.ndarray) and not row.ndim else row for row in (step, rng_state))
+    if not isinstance(getattr(stored, "shape", None), tuple):
+        raise InputTypeError(f"kept of state must be an array, got {validate.shown(stored)}")
+    return validate.index(steps + 1, **{"step of state": step}), stored, validate.text(**{"rng of state": rng_state})
 
 
-def _numbers_kept(kept: Any, dtype: str) -> Array:
-    if not (isinstance(kept, np.ndarray) and kept.dtype == dtype and np.all(np.isfinite(kept))):
+def _checked_rows(stored: Any, dtype: str) -> Array:
+    if not (isinstance(stored, np.ndarray) and stored.dtype == dtype and np.all(np.isfinite(stored))):
         raise InvalidInputError(f"state must keep finite numbers of dtype {dtype}")
-    return kept.copy()
+    return stored.copy()
 
 
-def _restore(generator: np.random.Generator, drawn: str) -> None:
-    """Set the generator to a state; refuse one of another kind."""
+def _restore(generator: np.random.Generator, rng_state: str) -> None:
+    """Set the generator to a state; refuse a state of another type of generator."""
     try:
-        generator.bit_generator.state = json.loads(drawn)
+        generator.bit_generator.state = json.loads(rng_state)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         name = type(generator.bit_generator).__name__
         raise InvalidInputError(f"state must have the state of a {name} generator as rng") from error
@@ -274,9 +280,9 @@ def _streaming_matrix(recurrence: Recurrence) -> Any:
         return jnp.asarray(0), jnp.zeros((rows, size), value.dtype)
 
     def follow(value: Any, state: Any) -> Any:
-        step, kept = state
+        step, stored = state
         parts = [jnp.asarray(table, value.dtype)[step] for table in recurrence.tables]
-        noise, kept = recurrence.follow(parts, value.reshape(-1), kept, jnp)
-        return noise.reshape(value.shape), (step + 1, kept)
+        noise, stored = recurrence.follow(parts, value.reshape(-1), stored, jnp)
+        return noise.reshape(value.shape), (step + 1, stored)
 
     return StreamingMatrix.from_array_implementation(begin, follow)
