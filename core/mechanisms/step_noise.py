@@ -197,7 +197,7 @@ class StepNoise(Iterator[Any]):
         rows = self.recurrence.rows_kept(step)
         if stored.shape != (rows, self.dimension):
             raise InvalidInputError(
-                f"state must keep {rows} rows of {self.dimension} numbers at step {step}, got shape {tuple(stored.shape)}"
+                f"state must have {rows} rows of {self.dimension} numbers at step {step}, got {tuple(stored.shape)}"
             )
         if self.generator is not None:
             stored = _checked_rows(stored, self.dtype)

@@ -217,7 +217,7 @@ class TestResumed:
             ({}, "state must have the names"),
             (state | {"step": 7}, "step of state must be an integer from 0 to 6"),
             (state | {"step": -1}, "step of state must be an integer"),
-            (state | {"kept": np.zeros((1, 3))}, "state must keep 1 rows of 2 numbers at step 1"),
+            (state | {"kept": np.zeros((1, 3))}, "state must have 1 rows of 2 numbers at step 1"),
             (state | {"kept": np.zeros((1, 2), "float32")}, "finite numbers of dtype float64"),
             (state | {"kept": np.full((1, 2), np.nan)}, "finite numbers"),
             (state | {"rng": "{"}, "of a PCG64 generator"),
@@ -243,7 +243,7 @@ class TestRefused:
             ({"dimension": 0}, "dimension must be"),
             ({"dtype": "float16"}, "dtype must be"),
             ({"rng": -1}, "rng must be"),
-            ({"rng": lambda step: np.zeros(2), "dtype": "float64"}, "dtype must be None where rng is a function"),
+            ({"rng": lambda step: np.zeros(2), "dtype": "float64"}, "dtype must be None if rng is a function"),
         ],
     )
     def test_arguments_by_name(self, arguments: dict[str, Any], words: str) -> None:
