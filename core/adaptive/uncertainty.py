@@ -1,4 +1,4 @@
-"""What is still uncertain after a release, and how much of it each of several mechanisms would take away."""
+"""Variances after a release, and the reduction of variance by each of several further mechanisms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class VarianceReduction:
 
     @property
     def reductions(self) -> tuple[Array, ...]:
-        """How much each query's variance falls, (m_i,) a mechanism; ``inf`` where nothing bounds it before."""
+        """The reduction of each query's variance, (m_i,) for each mechanism; ``inf`` if it was unbounded before."""
         return tuple(before - after for before, after in zip(self.before, self.after, strict=True))
 
     @property

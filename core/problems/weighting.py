@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from dualmech.mechanisms.gaussian import LinearGaussianMechanism
 
 POWERS = {"approximate": 1, "pure": 2}
-"""The power p by which a weight divides a variance, by the kind of privacy."""
+"""The power p for each kind of privacy: a weight u divides a variance by ``u^p``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightingDual:
-    """Weights that prove a lower bound: y on neighbours (s,), none negative.
+    """Weights of a lower bound: y ≥ 0 on neighbours (s,).
 
-    Any such vector proves a bound, whatever its scale; solvers return one with ``Σ y_j = 1``.
+    Any such vector gives a bound, at any scale; solvers return one with ``Σ y_j = 1``.
     """
 
     neighbour_weights: Array
@@ -41,7 +41,7 @@ class WeightingDual:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
-    """Best weights of given design queries: the strategy asks each of them as accurately as its weight says.
+    """Optimal weights of design queries: the strategy measures each query with a precision of its weight.
 
     Write the workload over the design, ``W = L Q`` with ``L = W Q⁺``, and let ``c_i`` be the squared norm of
     column i of L. For approximate (Gaussian) privacy, minimise ``Σ c_i / u_i`` over weights u ≥ 0 with
@@ -52,8 +52,8 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     - ``Σ_i |q_i n_j| u_i ≤ 1``, the L1 sensitivity of ``A = diag(u) Q``.
 
-    With unit noise on A x the objective is the workload's total variance where the design queries are
-    independent; where they are not, an upper bound on it (`strategy_error` is then lower). At another squared
+    With unit noise on A x the objective is the workload's total variance if the design queries are independent;
+    otherwise it is an upper bound (`strategy_error` is then lower). At another squared
     cost c it is ``1/c`` times as large; Laplace noise of privacy ε has the variance ``2/ε²``, not 1.
 
     The dual, with y in the simplex: ``g_i = Σ_j (q_i n_j)² y_j`` gives the bound ``(Σ √(c_i g_i))²``, and
@@ -136,45 +136,45 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
 
     @property
     def costs(self) -> Array:
-        """What a unit of noise on each design query costs: c (k,), the squared norms of the columns of W Q⁺."""
+        """The total variance per unit of noise on each design query: c (k,), the squared column norms of W Q⁺."""
         return self.geometry.roots**2
 
     @property
     def sensitivities(self) -> Array:
-        """What a unit of each weight spends between each pair of neighbours (k, s), written out."""
+        """The sensitivity per unit of each weight to each pair of neighbours (k, s), as a dense matrix."""
         return self.loads.matrix
 
     @property
     def cost_limit(self) -> float | None:
-        """Squared privacy cost to which weights are limited; None for pure privacy, whose noise is not Gaussian."""
+        """The limit on the squared privacy cost; None for pure privacy, with Laplace noise."""
         return 1.0 if self.privacy == "approximate" else None
 
     @property
     def power(self) -> int:
-        """The power p by which a weight divides a variance: 1, or 2 for pure privacy."""
+        """The power p of weights in variances: 1, or 2 for pure privacy."""
         return POWERS[self.privacy]
 
     @with_reasons
     def certify(self, primal: npt.ArrayLike, dual: WeightingDual | npt.ArrayLike) -> Certificate:
-        """Judge weights (k,) of the design queries and dual weights (s,); neither needs to come from a solver."""
+        """Certify weights (k,) of the design queries with dual weights (s,), from any source."""
         lower_bound, rounding = self._bound(dual)
         weights = self._weights(primal)
         if not self._meaningful(weights):
             return Certificate.of(np.inf, lower_bound, np.inf, rounding)
         roots = self.geometry.roots
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            spent, spent_rounding = self.loads.spent(weights)
+            sensitivities, sensitivity_error = self.loads.spent(weights)
             total = np.float64(self._total(roots, weights))
-            higher = self._total(roots + self.geometry.root_rounding, weights)
-            excess, p = max(float(spent.max()) - 1, 0.0), self.power
-            rounding += float(higher / total) - 1 + p * spent_rounding + 2 * len(weights) * linalg.EPS
+            upper = self._total(roots + self.geometry.root_rounding, weights)
+            excess, p = max(float(sensitivities.max()) - 1, 0.0), self.power
+            rounding += float(upper / total) - 1 + p * sensitivity_error + 2 * len(weights) * linalg.EPS
             # Weights scaled to the limit raise the objective by the power p of the excess, charged once.
             rounding += (1 + min(excess, 1.0)) ** (p - 1) - 1
             rounding += self.geometry.left_out(weights, self.loads.largest, p, float(total))
         return Certificate.of(float(total), lower_bound, excess, rounding)
 
     def feasible(self, primal: npt.ArrayLike) -> Array:
-        """Return the weights scaled so that the largest sensitivity is exactly 1; what has none is left alone."""
+        """Return the weights scaled to a largest sensitivity of 1; weights of insensitive queries are unchanged."""
         weights = self._weights(primal)
         if not self._meaningful(weights):
             return weights
@@ -267,15 +267,15 @@ class QueryWeighting(Problem[WeightingDual, "LinearGaussianMechanism"]):
         return terms / terms.sum() if np.any(terms) else terms
 
     def binding(self, primal: npt.ArrayLike, slack: float) -> npt.NDArray[np.intp]:
-        """Return the neighbours whose sensitivity is within `slack`, relative, of the largest."""
-        within, weights = 1 - validate.nonnegative_number(slack=slack), self._weights(primal)
+        """Return the neighbours with a sensitivity of at least ``1 - slack`` times the largest."""
+        min_share, weights = 1 - validate.nonnegative_number(slack=slack), self._weights(primal)
         if not self._meaningful(weights):
             return np.zeros(0, dtype=np.intp)
-        spent, _ = self.loads.spent(weights)
-        return np.flatnonzero(spent >= within * spent.max())
+        sensitivities, _ = self.loads.spent(weights)
+        return np.flatnonzero(sensitivities >= min_share * sensitivities.max())
 
     def _bound(self, dual: WeightingDual | npt.ArrayLike) -> tuple[float, float]:
-        """Return ``(Σ c_i^(1/(p+1)) g_i^(p/(p+1)))^(p+1)`` and its rounding, relative.
+        """Return ``(Σ c_i^(1/(p+1)) g_i^(p/(p+1)))^(p+1)`` and a relative error bound.
 
         Proof that it bounds the optimum: a feasible u has ``Σ g_i u_i ≤ Σ y_j = 1``, g being the combination of
         the sensitivities, and by Hölder's inequality ``Σ (c_i u_i^-p)^(1/(p+1)) (g_i u_i)^(p/(p+1))`` is at
