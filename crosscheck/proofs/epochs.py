@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.crosscheck.proofs import noise
-from dualmech.crosscheck.proofs.checker.epochs import MOST_ENUMERATED
+from dualmech.crosscheck.proofs.checker.epochs import MAX_ENUMERATED_SIGNS
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual
 from dualmech.errors import CertificateError
 from dualmech.geometry.apart import Walks, mean_products, unit_rows
@@ -29,7 +29,7 @@ def witness(problem: OnGeometry, primal: Array, dual: noise.ItemDual, stated: Pa
     geometry = problem.geometry
     assert isinstance(geometry, Epochs)
     rule, upper = geometry.neighbours, noise.measured(geometry.basis, primal, None)
-    if not rule.at_least and not (rule.parts == "signs" and rule.times <= MOST_ENUMERATED):
+    if not rule.at_least and not (rule.parts == "signs" and rule.times <= MAX_ENUMERATED_SIGNS):
         upper["phases"] = _cost_parts(upper["strategy"], geometry.phases)
     p, rows = noise.roots_of_queries(dual, stated), stated["workload"]
     if rule.at_least:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker.exact import Matrix, dot
-from dualmech.crosscheck.proofs.checker.local import MOST
+from dualmech.crosscheck.proofs.checker.local import MAX_TYPES
 from dualmech.crosscheck.proofs.noise import mixed, summing_to_one
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, exactly
 from dualmech.errors import CertificateError, InvalidInputError
@@ -29,9 +29,9 @@ CLOSE = Fraction(1, 2**80)  # largest rest of ``B Q - I``
 def refuse_large(problem: Problem, stated: Parts) -> None:
     """Refuse more user types than a check of all sets allows, and too many queries."""
     queries, types = stated["workload"].shape
-    if types > MOST:
+    if types > MAX_TYPES:
         raise InvalidInputError(
-            f"a proof in whole numbers looks at all sets of user types, of {MOST} at most, got {types}; the "
+            f"a proof in whole numbers looks at all sets of user types, of {MAX_TYPES} at most, got {types}; the "
             "certificate in floating point has no such limit"
         )
     noise.limited(queries * types**3, f"{queries} queries on {types} user types")

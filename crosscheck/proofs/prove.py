@@ -17,7 +17,7 @@ import numpy as np
 from dualmech import linalg, validate
 from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
-from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
+from dualmech.crosscheck.proofs.checker.exact import Refused, Section, above, below
 from dualmech.crosscheck.proofs.noise import ItemDual
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
@@ -128,13 +128,13 @@ class Proof(Displayed):
 
         All of it follows from the kind of the problem and from its numbers: of the family a file could say anything.
         """
-        problem = Given(self.document["problem"])
+        problem = Section(self.document["problem"])
         kind = problem.get("kind")
-        allowed = problem.number("allowed") if kind in check.NOISE + check.SPREAD else Fraction(1)
-        at_one = kind == "weighting" or (kind in check.SPREAD and allowed == 1)
+        allowed = problem.number("allowed") if kind in check.TARGET_KINDS + check.WEIGHT_KINDS else Fraction(1)
+        at_one = kind == "weighting" or (kind in check.WEIGHT_KINDS and allowed == 1)
         unit = " at a sensitivity of 1" if at_one else ""
         lines = [f"Proven in whole numbers: {below(self.lower)} <= optimum{unit} <= {above(self.upper)}."]
-        if kind in check.NOISE:
+        if kind in check.TARGET_KINDS:
             least, enough = below(self.lower * allowed / 2), above(self.upper * allowed / 2)
             lines += [f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."]
         return lines
@@ -221,7 +221,7 @@ def prove(answer: Any) -> Proof:
     problem = held.problem
     stated = provable(problem)
     dual = problem.as_dual(held.dual)
-    with np.errstate(all="ignore"), check.uncollected():
+    with np.errstate(all="ignore"), check.garbage_collection_paused():
         if remarks := problem.certify(held.primal, dual).remarks:
             raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
         upper_part, lower_part = WITNESSES[str(stated["kind"])].find(problem, held.primal, dual, stated)
@@ -232,7 +232,7 @@ def prove(answer: Any) -> Proof:
         "lower": written(lower_part),
     }
     try:
-        lower, upper = check.shown(document)
+        lower, upper = check.proven_bounds(document)
     except Refused as error:
         raise CertificateError(f"the answer shows nothing in whole numbers: {error}") from error
     claimed = float_below(lower), float_above(upper)

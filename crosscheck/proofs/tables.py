@@ -13,8 +13,8 @@ import scipy.linalg
 
 from dualmech import linalg
 from dualmech.crosscheck.proofs.checker.tables import (
-    AskedTables,
     Attributes,
+    DeclaredTables,
     Part,
     by_block,
     shared_weights,
@@ -60,12 +60,12 @@ class Form:
 
     def checked(self, *, lower: bool) -> Attributes:
         """Return the attributes as the checker reads them on one side."""
-        return Attributes(self.asked, as_read({"attributes": self.attributes}), lower=lower)
+        return Attributes(self.declared, as_read({"attributes": self.attributes}), lower=lower)
 
     @cached_property
-    def asked(self) -> AskedTables:
+    def declared(self) -> DeclaredTables:
         """The tables, as the checker reads them."""
-        return AskedTables(as_read(self.stated))
+        return DeclaredTables(as_read(self.stated))
 
     def place(self, key: Key) -> tuple[Key, dict[int, int]]:
         """Return the checker's key of a block, and the wave of each turned attribute."""
@@ -105,7 +105,7 @@ class Form:
     def grouped(self, checked: Attributes, weights: Array) -> Array:
         """Return weights of the cases of all tables, from those of the blocks' own orbits of queries."""
         blocks, by_table = self.blocks, []
-        for table, (queries, all_parts) in enumerate(zip(checked.asked.tables, blocks.parts, strict=True)):
+        for table, (queries, all_parts) in enumerate(zip(checked.tables.tables, blocks.parts, strict=True)):
             array = weights[blocks.tables == table].reshape(blocks.orbit_shape(table))
             for place, (pair, parts) in enumerate(zip(queries.items(), all_parts, strict=True)):
                 groups = checked.groups[pair]

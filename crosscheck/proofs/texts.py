@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.crosscheck.proofs.checker.exact import Given, Matrix
+from dualmech.crosscheck.proofs.checker.exact import Matrix, Section
 from dualmech.validate import Array
 
 Parts: TypeAlias = dict[str, Any]
@@ -37,8 +37,8 @@ def written(value: Any) -> Any:
     return _whole(top, 1 - bottom.bit_length())
 
 
-def as_read(parts: Parts) -> Given:
-    return Given(written(parts))
+def as_read(parts: Parts) -> Section:
+    return Section(written(parts))
 
 
 def exactly(array: Array) -> Matrix:

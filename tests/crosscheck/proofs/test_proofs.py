@@ -85,19 +85,21 @@ class TestWeakDuality:
         isometry = data.draw(matrices(queries, pairs))
         asked = any(p) or kind == "weights"
         assume(asked and any(q) and any(map(any, isometry)))
-        lower, upper = check.shown(document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours))
+        lower, upper = check.proven_bounds(
+            document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours)
+        )
         assert 0 <= lower <= upper
 
     def test_inverses_that_are_off_and_roots_above_the_weights(self) -> None:
         bad = document("targets", [[1]], [1], ([[1]], [[2]]), ([1], [1], [[1]]))
         with pytest.raises(Refused, match=r"\|A Z - I\| must be below 1"):
-            check.shown(bad)
+            check.proven_bounds(bad)
         off = document("targets", [[1]], [1], ([[1]], [[0.75]]), ([1], [1], [[1]]))
-        lower, upper = check.shown(off)
+        lower, upper = check.proven_bounds(off)
         assert lower == 1 <= upper and float(upper) == pytest.approx(1, rel=1e-15)
         bad = document("weights", [[1]], [1], ([[1]], [[1]]), ([2], [1], [[1]]))
         with pytest.raises(Refused, match="at most its weight"):
-            check.shown(bad)
+            check.proven_bounds(bad)
 
 
 class TestProofs:
@@ -156,7 +158,7 @@ class TestProofs:
 
     def test_what_has_no_such_proof_is_refused_by_name(self) -> None:
         one, other = (dm.LinearGaussianMechanism([row], [[1]]) for row in ([1, 0], [0, 1]))
-        with pytest.raises(dm.errors.InvalidInputError, match="nothing is"):
+        with pytest.raises(dm.errors.InvalidInputError, match="is trivial, without queries"):
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
         with pytest.raises(dm.errors.InvalidInputError, match="of 20 at most, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
@@ -206,7 +208,7 @@ class TestFiles:
         assert done.stdout.startswith("proven: 1.75")
         path.write_text(path.read_text().replace('"upper":"0x', '"upper":"-0x'))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 3 and "the upper bound claimed" in done.stdout
+        assert done.returncode == 3 and "the claimed upper bound" in done.stdout
 
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
         """Whatever passes is true still: its lower claim is below the upper claim of the file as it was."""
@@ -231,14 +233,14 @@ class TestFiles:
 
     def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
         for place, value, words in (
-            (("schema",), "dualmech.proof/4", "it is no 'dualmech.proof/3' file, its schema is 'dualmech.proof/4'$"),
+            (("schema",), "dualmech.proof/4", "it is not a 'dualmech.proof/3' file, its schema is 'dualmech.proof/4'$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),
             (("problem",), None, "it has no 'problem'"),
             (("claim",), [], "it has no 'claim'"),
             (("problem", "kind"), "costs", "kind must be"),
-            (("problem", "workload"), [], "workload must be rows"),
+            (("problem", "workload"), [], "workload must be a list of rows"),
             (("problem", "workload"), [["0x1p0"]], "numbers must be 1 numbers, got 4"),
             (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
             (("problem", "allowed"), "-0x1p0", "must be positive"),
@@ -247,13 +249,13 @@ class TestFiles:
             (("lower", "isometry"), [["0x1p0"]], "isometry must have 4 rows"),
             (("lower", "query_roots"), ["0x1p0"], "query_roots must be 4 numbers, got 1"),
             (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
-            (("claim", "lower"), 1.75, "is no number"),
-            (("claim", "lower"), "1.75", "is no number"),
-            (("claim", "lower"), "0x1p99999", "is no number"),
-            (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is no number"),
-            (("claim", "lower"), "nan", "is no number"),
-            (("claim", "lower"), "0x1p1", "the lower bound claimed, 2, is above what is shown, 1.7"),
-            (("claim", "upper"), "0x1p0", "the upper bound claimed, 1, is below what is shown, 1.7"),
+            (("claim", "lower"), 1.75, "is not a number"),
+            (("claim", "lower"), "1.75", "is not a number"),
+            (("claim", "lower"), "0x1p99999", "is not a number"),
+            (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is not a number"),
+            (("claim", "lower"), "nan", "is not a number"),
+            (("claim", "lower"), "0x1p1", "the claimed lower bound, 2, is above the proven bound, 1.7"),
+            (("claim", "upper"), "0x1p0", "the claimed upper bound, 1, is below the proven bound, 1.7"),
         ):
             path = tmp_path / "proof.json"
             path.write_text(json.dumps(changed(proof.document, place, value)))
@@ -294,7 +296,7 @@ class TestCommand:
         written = json.loads(path.read_text())
         path.write_text(json.dumps(changed(written, ("claim", "lower"), written["claim"]["upper"])))
         refused = run("verify", str(path))
-        assert refused.exit_code == 3 and "the lower bound claimed" in refused.output
+        assert refused.exit_code == 3 and "the claimed lower bound" in refused.output
 
     @pytest.mark.parametrize("geometry", ["auto", "dense"])
     def test_tables_are_proven_on_any_geometry(self, geometry: str, tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ class TestCommand:
         wrong = run("solve", "prefix:4", "--prove", str(tmp_path / "proof.npz"))
         assert ".json" in str(wrong.exception)
         alone = run("verify", str(path), "--targets", "2")
-        assert "need a WORKLOAD" in str(alone.exception)
+        assert "needs the WORKLOAD" in str(alone.exception)
 
 
 @pytest.mark.parametrize("weight", [Fraction(1, 10**400), Fraction(3, 10**323), Fraction(2), 2.0, 5e-324, 0.0])
@@ -343,5 +345,5 @@ def test_roots_are_below_and_near(weight: Fraction | float) -> None:
 
 def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
     dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), tmp_path / "answer.npz")
-    with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
+    with pytest.raises(Refused, match="it is not text: a proof is a JSON file"):
         check.read(str(tmp_path / "answer.npz"))
