@@ -160,17 +160,17 @@ class TestProofs:
         one, other = (dm.LinearGaussianMechanism([row], [[1]]) for row in ([1, 0], [0, 1]))
         with pytest.raises(dm.errors.InvalidInputError, match="is trivial, without queries"):
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
-        with pytest.raises(dm.errors.InvalidInputError, match="of 20 at most, got 21"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 20 user types, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
         with pytest.raises(dm.errors.InputTypeError, match=r"answer must be a Solution of dualmech or a Judgement"):
             dm.prove(3)
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
         for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
-            with pytest.raises(dm.errors.CertificateError, match="shows nothing"):
+            with pytest.raises(dm.errors.CertificateError, match="proves no bound"):
                 dm.prove(retold(answer, primal=wrong))
 
     def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(noise, "LARGEST", 1000)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 1000)
         with pytest.raises(dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
             provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
@@ -283,10 +283,10 @@ class TestCommand:
     def test_solve_writes_a_proof_that_verify_checks(self, tmp_path: Path) -> None:
         path = str(tmp_path / "proof.json")
         solved = run("solve", "prefix:6", "--prove", path)
-        assert solved.exit_code == 0 and "Proven in whole numbers: " in solved.output
+        assert solved.exit_code == 0 and "Proven in exact arithmetic: " in solved.output
         for words in ([], ["prefix:6"], ["prefix:6", "--targets", "1"]):
             verified = run("verify", path, *words)
-            assert verified.exit_code == 0 and "and none of less than" in verified.output
+            assert verified.exit_code == 0 and "with less than" in verified.output
         other = run("verify", path, "prefix:6", "--targets", "2")
         assert other.exit_code == 3 and "of another problem" in other.output
 
@@ -325,7 +325,7 @@ class TestCommand:
         asked = "marginals:2x3:1,2 --neighbours replace --geometry blocks"
         refused = run("solve", *asked.split(), "--prove", "p.json")
         assert "not of replaced ones" in str(refused.exception)
-        monkeypatch.setattr(noise, "LARGEST", 1000)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 1000)
         path = tmp_path / "proof.json"
         refused = run("solve", "prefix:8", "--prove", str(path))
         assert "8 queries on 8 cells" in str(refused.exception) and not path.exists()

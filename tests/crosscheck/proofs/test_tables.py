@@ -482,7 +482,7 @@ class TestFiles:
                 check.check(changed(document, place, value))
 
     def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(noise, "LARGEST", 2**28)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 2**28)
         replaced = dm.FitnessForUse(W.marginals([3, 2], ways=1), neighbours="replace")
         with pytest.raises(dm.errors.InvalidInputError, match="replaced"):
             dm.prove(fast.solve(replaced))
