@@ -155,7 +155,7 @@ class Proof(Displayed):
 
     @property
     def width(self) -> float:
-        """Relative width ``upper / lower - 1`` of the interval: 0 if the bounds are equal, else inf if ``lower`` is 0."""
+        """Relative width ``upper / lower - 1``: 0 if the bounds are equal, else inf if ``lower`` is 0."""
         if self.lower == self.upper:
             return 0.0
         share = self.upper / self.lower - 1 if self.lower > 0 else 0
