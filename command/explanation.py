@@ -22,7 +22,7 @@ from dualmech.command.request import LOCAL, Request
 from dualmech.crosscheck.families import FAMILIES, Family, family_of
 from dualmech.crosscheck.optima import finding, rationals
 from dualmech.crosscheck.optima.rationals import ExactOptimum
-from dualmech.crosscheck.optima.surds import LARGEST_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
+from dualmech.crosscheck.optima.surds import MAX_DENOMINATOR, Number, Surd, latex, radicals_of, simplest_between
 from dualmech.crosscheck.printing import Terms, free_lines, interval_text, neighbours_lines
 from dualmech.crosscheck.proofs.prove import prove
 from dualmech.errors import DualmechError, InvalidInputError
@@ -377,7 +377,7 @@ def _phase_prices(answer: Solution) -> list[Words]:
 def _price(prices: Array, j: int, answer: Solution, exact: ExactOptimum | None) -> str:
     if exact is None or isinstance(answer.problem, TotalVariance):
         return f"{100 * prices[j]:.4g} %"
-    target = Fraction(float(answer.problem.targets[j])).limit_denominator(LARGEST_DENOMINATOR)
+    target = Fraction(float(answer.problem.targets[j])).limit_denominator(MAX_DENOMINATOR)
     return f"${latex(exact.query_weights[j] * target)}$"
 
 

@@ -287,8 +287,8 @@ def estimates() -> dict[str, MakeProblem]:
     """Return estimates by name: noisy answers about a few people, with their number known or not."""
     makers: dict[str, MakeProblem] = {}
     for name, build in WORKLOADS.items():
-        for word, known in (("", False), ("-total", True)):
-            makers[f"estimate-{name}-16{word}"] = partial(_estimate, build, known)
+        for word, has_total in (("", False), ("-total", True)):
+            makers[f"estimate-{name}-16{word}"] = partial(_estimate, build, has_total)
     return makers
 
 
@@ -307,12 +307,12 @@ def _projection(outputs: int, types: int, epsilon: float, floors: bool) -> Local
     return LocalProjection(matrix, epsilon, np.full(outputs, 0.8 / outputs) if floors else None)
 
 
-def _estimate(build: Callable[[int], Workload], known: bool) -> NonnegativeEstimate:
+def _estimate(build: Callable[[int], Workload], has_total: bool) -> NonnegativeEstimate:
     """State an estimate of counts, few of them positive, from answers of standard deviation 5."""
     rng, workload = np.random.default_rng(SEED), build(16)
     counts = np.maximum(rng.normal(0, 10, 16), 0).round()
     answers = workload.dense() @ counts + rng.normal(0, 5, len(workload))
-    return NonnegativeEstimate(workload, answers, float(counts.sum()) if known else None)
+    return NonnegativeEstimate(workload, answers, float(counts.sum()) if has_total else None)
 
 
 # Fitness with soft maxima: workloads of the fitness paper at several sharpnesses, with and without total variance.

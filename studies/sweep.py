@@ -1,4 +1,4 @@
-"""One question over a grid: every combination is solved, and gives a row of proven numbers in a table of pandas."""
+"""Solve a problem for every combination of a grid of parameters; collect the proven bounds in a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -18,32 +18,38 @@ from dualmech.watching import without_warnings
 Row: TypeAlias = dict[str, Any]
 
 RESULTS = ("status", "lower", "upper", "gap", "steps", "seconds", "message")
-"""The columns of a table behind those of the grid."""
+"""The columns of results, which follow the columns of the grid."""
 
 MAX_RUNS = 100_000
 
 SOLVERS = ("layer", "backend", "method", "tol", "time_limit")
-"""Names that say how a problem is solved: rows that differ in these alone are of one problem."""
+"""Names of solver options: rows that differ only in these are about the same problem."""
 
 
 def sweep(solve: Callable[..., dm.Solution], grid: Mapping[str, Sequence[Any]], jobs: int | None = 1) -> Any:
     """Solve every combination of the values of a grid; return a DataFrame with a row for each.
 
-    Its columns are the names of the grid, then `RESULTS`: how the solver ended, the proven interval of the optimum, the
-    relative gap, the solver's steps, wall seconds, and its message. An error of one run is the row's message.
-    Raises `InvalidInputError` or `InputTypeError` for no function, an empty grid, one of more than `MAX_RUNS`
-    combinations, a name of `RESULTS`; `BackendError` without pandas; all before anything is solved.
+    Its columns are the names of the grid, then `RESULTS`: the status, the proven bounds on the optimum, the relative
+    gap, the solver's iterations, the wall time in seconds, and a message. An error of a run is the message of its row.
 
     Parameters
     ----------
     solve : callable
         Takes a value for each name of the grid, and returns a `Solution`. `joblib.Memory` keeps its answers on disk, so
-        that a sweep which was ended goes on: ``sweep(memory.cache(solve), grid)``.
+        that an interrupted sweep can be resumed: ``sweep(memory.cache(solve), grid)``.
     grid : mapping of names to sequences
         The values of each argument.
     jobs : int or None, default 1
-        Runs at a time, in processes of their own; None for the backend and the number that ``joblib.parallel_config``
-        sets, such as the workers of a Dask cluster.
+        Number of runs at a time, each in its own process. None uses the backend and number of jobs of
+        ``joblib.parallel_config``, such as the workers of a Dask cluster.
+
+    Raises
+    ------
+    InvalidInputError, InputTypeError
+        If `solve` is not a function, or if the grid is empty, has more than `MAX_RUNS` combinations or uses a name of
+        `RESULTS`. Raised before any run.
+    BackendError
+        If pandas is not installed. Raised before any run.
 
     Examples
     --------
@@ -67,19 +73,19 @@ def sweep(solve: Callable[..., dm.Solution], grid: Mapping[str, Sequence[Any]], 
     if not axes:
         raise errors.InvalidInputError("grid must name an argument of solve, got none")
     columns, runs = [*axes, *RESULTS], combinations(axes)
-    as_frame(columns, [])  # without pandas nothing is solved
+    as_frame(columns, [])  # raises before any run if pandas is missing
     return as_frame(columns, [[row[name] for name in columns] for row in rows(solve, runs, jobs)])
 
 
 def combinations(axes: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Return the product of the values of all names; refused beyond `MAX_RUNS`."""
+    """Return all combinations of values; refuse more than `MAX_RUNS`."""
     if (count := math.prod(map(len, axes.values()))) > MAX_RUNS:
         raise errors.InvalidInputError(f"the grid has {count} combinations, more than are run (limit {MAX_RUNS})")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 def rows(solve: Callable[..., dm.Solution], runs: Sequence[Row], jobs: int | None = 1) -> Iterator[Row]:
-    """Yield the row of each run, in order, `jobs` at a time; None as joblib is configured."""
+    """Yield the row of each run, in order, with `jobs` processes (None: as configured in joblib)."""
     tasks = [partial(_row, solve, run) for run in runs]
     if jobs is not None:
         return computed(tasks, validate.size(jobs=jobs))
@@ -89,23 +95,23 @@ def rows(solve: Callable[..., dm.Solution], runs: Sequence[Row], jobs: int | Non
 
 
 def _row(solve: Callable[..., dm.Solution], run: Row) -> Row:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     try:
         with without_warnings():
             answer = solve(**run)
     except (errors.DualmechError, MemoryError) as error:
         result: Row = dict.fromkeys(RESULTS) | {"status": "REFUSED", "message": str(error) or "not enough memory"}
-    except Exception as error:  # of the library or a backend: the other runs go on
+    except Exception as error:  # a fault of the library or a backend must not stop the other runs
         result = dict.fromkeys(RESULTS) | {"status": "FAULT", "message": f"{type(error).__name__}: {error}"}
     else:
         lower, upper = answer.certificate.interval
         result = {"status": answer.status.name, "lower": lower, "upper": upper, "gap": answer.gap}
         result |= {"steps": answer.iterations, "message": answer.message}
-    return run | result | {"seconds": time.perf_counter() - began}
+    return run | result | {"seconds": time.perf_counter() - start_time}
 
 
 def disagreements(table: Iterable[Row]) -> list[tuple[Row, Row]]:
-    """Return pairs of rows of one problem with disjoint intervals: one of the two certificates is wrong."""
+    """Return pairs of rows of the same problem with disjoint intervals: one of the two certificates must be wrong."""
     from joblib import hash as digest  # values of a grid may be arrays
 
     problems: dict[str, list[Row]] = {}
@@ -114,6 +120,7 @@ def disagreements(table: Iterable[Row]) -> list[tuple[Row, Row]]:
             problem = {name: value for name, value in row.items() if name not in (*RESULTS, *SOLVERS)}
             problems.setdefault(digest(problem), []).append(row)
     ends = (
-        (max(same, key=lambda row: row["lower"]), min(same, key=lambda row: row["upper"])) for same in problems.values()
+        (max(group, key=lambda row: row["lower"]), min(group, key=lambda row: row["upper"]))
+        for group in problems.values()
     )
     return [(highest, lowest) for highest, lowest in ends if highest["lower"] > lowest["upper"]]

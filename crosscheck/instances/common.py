@@ -20,11 +20,11 @@ from dualmech.validate import Array
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
 
-# The printed numbers of the common-mechanism paper, as texts, digits included; nothing is computed.
+# The printed numbers of the common-mechanism paper, as strings with the printed digits.
 #
 # All are from Xiao, Wang, Zhang and Kifer, "Answering private linear queries adaptively using the common mechanism",
-# PVLDB 16(8), 2023 ("CMN"), section 7. Figure 1 is a curve there; its numbers are those of the script that draws it in
-# the repository published with the paper, ``cmla-psu/commonmech``.
+# PVLDB 16(8), 2023 ("CMN"), section 7. Figure 1 of the paper is a curve; its numbers are from the script that
+# draws it, in the repository published with the paper, ``cmla-psu/commonmech``.
 
 
 CMN = "Xiao et al., PVLDB 16(8), 2023"
@@ -37,7 +37,7 @@ SAVED = {HISRACE_TABLES: "75", HISRACE_CELLS: "6.25", BRAZIL: "50.5"}  # %PLB sa
 RHO, SHARE, LEVEL = "rho", "x", "y"
 """The varied parameter: the ρ of zCDP, the share of queries that need signal, or their signal-to-noise."""
 
-GAMMA = 0.1  # share of ρ that a noisy head count gets where nothing else is asked; the paper names none
+GAMMA = 0.1  # share of ρ for a noisy head count if no other query is asked; the paper gives no value
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +232,19 @@ def independent_noise(workload: Workload) -> LinearGaussianMechanism:
 
 
 def summed_variances(primary: Workload, secondary: Workload) -> Array:
-    """Return the variance of each primary answer as the sum of cells of one secondary table, the smallest that has it.
+    """Return the variance of each primary answer as a sum of cells of the secondary table that needs the fewest.
 
     The code published with the paper takes a primary answer from the secondary mechanism in this way. Least squares,
     which use all tables at once, give no more (`LinearGaussianMechanism.variances`).
     """
     cells, queries = secondary.dense(), primary.dense()
     groups = np.array(secondary.groups)
-    inside = (queries @ cells.T) == cells.sum(axis=1)
+    is_contained = (queries @ cells.T) == cells.sum(axis=1)
     counts = np.full(len(primary), np.inf)
     for group in dict.fromkeys(secondary.groups):
         table = groups == group
-        whole = np.all(inside[:, table] @ cells[table] == queries, axis=1)
-        counts = np.where(whole, np.minimum(counts, inside[:, table].sum(axis=1)), counts)
+        is_exact = np.all(is_contained[:, table] @ cells[table] == queries, axis=1)
+        counts = np.where(is_exact, np.minimum(counts, is_contained[:, table].sum(axis=1)), counts)
     return counts * secondary.column_squares().max()
 
 
@@ -258,8 +258,8 @@ def histogram(name: str, by_gender: bool = True) -> Workload:
     edges = BUCKETS[name]
     ages = np.arange(AGES)
     buckets = np.array([(low <= ages) & (ages < high) for low, high in zip(edges[:-1], edges[1:], strict=True)])
-    apart = np.eye(2) if by_gender or name != "Total" else np.ones((1, 2))
-    return Workload(np.kron(apart, buckets.astype(np.float64)), domain=CENSUS_TABLE)
+    gender_rows = np.eye(2) if by_gender or name != "Total" else np.ones((1, 2))
+    return Workload(np.kron(gender_rows, buckets.astype(np.float64)), domain=CENSUS_TABLE)
 
 
 def census(by_gender: bool = True) -> tuple[LinearGaussianMechanism, ...]:

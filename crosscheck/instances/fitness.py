@@ -31,7 +31,7 @@ class FitnessInstance:
     """One reading of a row of a table: which workload and targets its numbers may be of."""
 
     label: str  # The difference from other readings of the same row
-    # Returns workload and targets; cheap to keep, called where it is needed
+    # Returns workload and targets; called only when they are needed
     build: Callable[[], tuple[Workload, Array | float]]
 
 
@@ -47,7 +47,7 @@ def readings(table: int, row: int) -> tuple[FitnessInstance, ...]:
     if table == 10:
         return (FitnessInstance("", partial(_marginals, row)),)
     inferred = ", no targets drawn (an inference)" if table == 5 else ""
-    return (FitnessInstance(f"as the code, seed 0{inferred}", partial(_DRAWN[table], row)),)
+    return (FitnessInstance(f"as the code, seed 0{inferred}", partial(_RANDOM_BUILDERS[table], row)),)
 
 
 def random_instance(table: int, row: int, seed: int) -> FitnessInstance:
@@ -87,22 +87,22 @@ def _legacy() -> np.random.RandomState:
 
 
 def _drawn_ranges(cells: int, targets: bool) -> tuple[Workload, Array | float]:
-    rng, ends, drawn = _legacy(), [], []
+    rng, ends, target_values = _legacy(), [], []
     for _ in range(2 * cells):
         ends.append([rng.randint(cells), rng.randint(cells)])
         if targets:
-            drawn.append(rng.randint(LEAST_TARGET, LARGEST_TARGET + 1))
+            target_values.append(rng.randint(LEAST_TARGET, LARGEST_TARGET + 1))
     first, last = np.sort(ends, axis=1).T[:, :, None]
     cell = np.arange(cells)
     workload = Workload((first <= cell) & (cell <= last))
-    return workload, np.array(drawn, dtype=np.float64) if targets else 1.0
+    return workload, np.array(target_values, dtype=np.float64) if targets else 1.0
 
 
 def _drawn_signs(cells: int, targets: bool) -> tuple[Workload, Array | float]:
     rng = _legacy()
     signs = 2.0 * rng.randint(2, size=(2 * cells, cells)) - 1
-    drawn = rng.randint(LEAST_TARGET, LARGEST_TARGET + 1, 2 * cells)
-    return Workload(signs), drawn.astype(np.float64) if targets else 1.0
+    target_values = rng.randint(LEAST_TARGET, LARGEST_TARGET + 1, 2 * cells)
+    return Workload(signs), target_values.astype(np.float64) if targets else 1.0
 
 
 def _drawn_related(cells: int) -> tuple[Workload, float]:
@@ -111,7 +111,7 @@ def _drawn_related(cells: int) -> tuple[Workload, float]:
     return Workload(rng.normal(size=(half, half)) @ right), 1.0
 
 
-_DRAWN: dict[int, Callable[[int], tuple[Workload, Array | float]]] = {
+_RANDOM_BUILDERS: dict[int, Callable[[int], tuple[Workload, Array | float]]] = {
     5: partial(_drawn_ranges, targets=False),
     6: partial(_drawn_ranges, targets=True),
     7: partial(_drawn_signs, targets=False),
@@ -120,7 +120,7 @@ _DRAWN: dict[int, Callable[[int], tuple[Workload, Array | float]]] = {
 }
 
 
-# The printed numbers of the fitness-for-use paper, as texts, digits included; nothing is computed.
+# The printed numbers of the fitness-for-use paper, as strings with the printed digits.
 #
 # All are from Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially private linear
 # queries", PVLDB 14(10), 2021 ("FFU"), section 7.
@@ -162,7 +162,7 @@ class RatioTable:
         return dict(zip(MECHANISMS, self.rows[row], strict=True))
 
     def said_of_total_error(self, row: int) -> str:
-        """Return the text's words on the total squared error, empty where it has none."""
+        """Return the paper's statement on the total squared error, or an empty string."""
         return self.total_error.get(row, self.total_error.get(None, ""))
 
 

@@ -50,15 +50,15 @@ class MarginalsCase:
     label: str  # Their description
     domain: Domain  # The attributes
     ways: tuple[int, ...]  # All tables of that many attributes
-    targets: Any = 1.0  # As `FitnessForUse` takes them; ignored where they are random
+    targets: Any = 1.0  # As in `FitnessForUse`; ignored if `random`
     random: bool = False  # Whether every table's target is drawn from 1 to 100
 
     def problem(self) -> FitnessForUse:
         tables = workloads.marginals(self.domain, ways=self.ways)
         if not self.random:
             return FitnessForUse(tables, self.targets)
-        drawn = np.random.default_rng(SEED).integers(1, 101, len(tables.axes))
-        return FitnessForUse(tables, drawn.astype(np.float64))
+        target_values = np.random.default_rng(SEED).integers(1, 101, len(tables.axes))
+        return FitnessForUse(tables, target_values.astype(np.float64))
 
 
 def small(quick: bool) -> list[MarginalsCase]:
@@ -74,7 +74,8 @@ def small(quick: bool) -> list[MarginalsCase]:
 def adult(quick: bool) -> list[MarginalsCase]:
     """Return Adult's tables of up to one, two, three and, if there is time, four attributes."""
     return [
-        MarginalsCase(f"up to {most}-way", ADULT, tuple(range(1, most + 1))) for most in (1, 2, 3, 4)[: 3 + (not quick)]
+        MarginalsCase(f"up to {max_ways}-way", ADULT, tuple(range(1, max_ways + 1)))
+        for max_ways in (1, 2, 3, 4)[: 3 + (not quick)]
     ]
 
 
@@ -88,9 +89,9 @@ def sixty(quick: bool) -> list[MarginalsCase]:
 
 
 def domains(quick: bool) -> list[MarginalsCase]:
-    """Return the published domains and the census, tables of up to three attributes; for the census all 32, too."""
-    named = {name: published(name) for name in PUBLISHED} | {"census": CENSUS}
-    cases = [MarginalsCase(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in named.items()]
+    """Return the published domains and the census, tables of up to three attributes; and all 32 census tables."""
+    domains_by_name = {name: published(name) for name in PUBLISHED} | {"census": CENSUS}
+    cases = [MarginalsCase(f"{name}, up to 3-way", domain, (0, 1, 2, 3)) for name, domain in domains_by_name.items()]
     return [*cases, MarginalsCase("census, all tables", CENSUS, tuple(range(6)))]
 
 
@@ -100,7 +101,7 @@ def published(name: str) -> Domain:
 
 
 def growth(quick: bool) -> list[MarginalsCase]:
-    """Return one- and two-way tables of more and more attributes."""
+    """Return one- and two-way tables of increasing numbers of attributes."""
     counts = GROWTH[:4] if quick else GROWTH
     return [MarginalsCase(f"{count} attributes", _domain((10,) * count), (1, 2)) for count in counts]
 

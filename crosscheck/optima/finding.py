@@ -122,7 +122,7 @@ def _small(problem: AnyProblem) -> AnyProblem:
     equivalent = rationals.on_own_rows(dense_problem)
     if equivalent is None or rationals.in_fractions(equivalent) is None:
         raise InvalidInputError(
-            f"problem must have numbers that are fractions with denominators of at most {surds.LARGEST_DENOMINATOR}, "
+            f"problem must have numbers that are fractions with denominators of at most {surds.MAX_DENOMINATOR}, "
             f"got others"
         )
     return equivalent

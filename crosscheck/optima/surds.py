@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-SMALL_FACTORS = 10**5
-"""Largest factor that is sought by division: a rest below its square is then prime."""
+MAX_TRIAL_DIVISOR = 10**5
+"""Largest divisor in trial division. A cofactor below its square is prime."""
 
 
 class Surd:
-    """A number of a field of square roots: a sum of fractions times square roots of whole numbers.
+    """A sum of rational multiples of square roots of integers.
 
-    Square roots of different whole numbers without a square factor are linearly independent over the fractions. So a
-    number is 0 exactly if all its coefficients are; any other has a sign that enough digits show, and comparisons end.
+    Square roots of distinct square-free integers are linearly independent over the rationals. So a number is 0 if and
+    only if all its coefficients are 0. The sign of any other number follows from enough digits, so comparisons end.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Surd:
     """
 
     def __init__(self, terms: Mapping[int, Fraction]) -> None:
-        """Take the coefficients, by the number under the root: 1, or whole numbers without a square factor."""
+        """Take the coefficients by radicand: square-free integers, including 1."""
         self.terms = {root: terms[root] for root in sorted(terms) if terms[root]}
 
     def __add__(self, other: Number | int) -> Surd:
@@ -51,10 +51,10 @@ class Surd:
 
     def __mul__(self, other: Number | int) -> Surd:
         terms: dict[int, Fraction] = {}
-        for one, a in self.terms.items():
-            for two, b in _terms(other).items():
-                common = math.gcd(one, two)
-                root = (one // common) * (two // common)
+        for left_root, a in self.terms.items():
+            for right_root, b in _terms(other).items():
+                common = math.gcd(left_root, right_root)
+                root = (left_root // common) * (right_root // common)
                 terms[root] = terms.get(root, Fraction(0)) + a * b * common
         return Surd(terms)
 
@@ -73,13 +73,13 @@ class Surd:
 
     @cached_property
     def inverse(self) -> Surd:
-        """One over the number: with ``x = u + v √p``, p prime and in neither, it is ``(u - v √p) / (u² - p v²)``."""
+        """Reciprocal ``(u - v √p) / (u² - p v²)`` of ``x = u + v √p``; p is prime and divides no radicand of u, v."""
         if not self.terms:
             raise ZeroDivisionError("division by 0")
         largest = max(self.terms)
         if largest == 1:
             return Surd({1: 1 / self.terms[1]})
-        prime = _a_prime_of(largest)
+        prime = _smallest_prime_factor(largest)
         conjugate = Surd({root: -a if root % prime == 0 else a for root, a in self.terms.items()})
         return conjugate * (self * conjugate).inverse
 
@@ -87,19 +87,19 @@ class Surd:
     def sign(self) -> int:
         bits = 64
         while self.terms:
-            middle, off = self.in_units(bits)
-            if abs(middle) > off:
+            middle, error = self.in_units(bits)
+            if abs(middle) > error:
                 return 1 if middle > 0 else -1
             bits *= 2
         return 0
 
     def in_units(self, bits: int) -> tuple[Fraction, Fraction]:
-        """Return a number near this one, times ``2**bits``, and how far away it may be."""
-        middle, off = Fraction(0), Fraction(0)
+        """Return an approximation of the number times ``2**bits``, and a bound on its absolute error."""
+        middle, error = Fraction(0), Fraction(0)
         for root, factor in self.terms.items():
             middle += factor * math.isqrt(root << 2 * bits)
-            off += abs(factor)
-        return middle, off
+            error += abs(factor)
+        return middle, error
 
     def __bool__(self) -> bool:
         return bool(self.terms)
@@ -125,15 +125,15 @@ class Surd:
     def __float__(self) -> float:
         bits = 64
         while self.terms:
-            middle, off = self.in_units(bits)
-            if abs(middle) > off * 2**60:
+            middle, error = self.in_units(bits)
+            if abs(middle) > error * 2**60:
                 return float(middle / 2**bits)
             bits *= 2
         return 0.0
 
     @property
     def radicals(self) -> tuple[int, ...]:
-        """The numbers under the roots, 1 left out."""
+        """The radicands other than 1."""
         return tuple(root for root in self.terms if root > 1)
 
     def latex(self) -> str:
@@ -142,31 +142,31 @@ class Surd:
         >>> Surd({1: Fraction(9, 5), 6: Fraction(-2, 5)}).latex()
         '(9 - 2 \\sqrt{6})/5'
         """
-        return self._written(r"\sqrt{{{}}}")
+        return self._text(r"\sqrt{{{}}}")
 
     def __str__(self) -> str:
-        return self._written("√{}")
+        return self._text("√{}")
 
     def __repr__(self) -> str:
         return f"Surd({self})"
 
-    def _written(self, root_text: str) -> str:
-        below = math.lcm(*(factor.denominator for factor in self.terms.values()))
+    def _text(self, root_text: str) -> str:
+        denominator = math.lcm(*(factor.denominator for factor in self.terms.values()))
         text = ""
         for root, factor in self.terms.items():
-            above = int(factor * below)
-            sign = ("-" if not text else " - ") if above < 0 else "" if not text else " + "
-            size = "" if abs(above) == 1 and root > 1 else str(abs(above))
+            numerator = int(factor * denominator)
+            sign = ("-" if not text else " - ") if numerator < 0 else "" if not text else " + "
+            size = "" if abs(numerator) == 1 and root > 1 else str(abs(numerator))
             text += sign + " ".join(filter(None, (size, root_text.format(root) if root > 1 else "")))
-        several = len(self.terms) > 1 and below > 1
-        return (f"({text})" if several else text or "0") + (f"/{below}" if below > 1 else "")
+        several = len(self.terms) > 1 and denominator > 1
+        return (f"({text})" if several else text or "0") + (f"/{denominator}" if denominator > 1 else "")
 
 
 Number: TypeAlias = Fraction | Surd
 
 
 def square_root(number: Fraction) -> Surd | None:
-    """Return the square root of a fraction that is not negative; None where its factors are not found.
+    """Return the square root of a non-negative fraction, or None if trial division does not factor it.
 
     >>> square_root(Fraction(8, 3))
     Surd(2 √6/3)
@@ -176,17 +176,16 @@ def square_root(number: Fraction) -> Surd | None:
     factors = _without_squares(number.numerator * number.denominator)
     if factors is None:
         return None
-    outside, inside = factors
-    return Surd({inside: Fraction(outside, number.denominator)})
+    root_factor, radicand = factors
+    return Surd({radicand: Fraction(root_factor, number.denominator)})
 
 
 def latex(number: Number) -> str:
-    """Return a number as LaTeX."""
     return number.latex() if isinstance(number, Surd) else str(number)
 
 
 def radicals_of(numbers: Iterable[Number]) -> tuple[int, ...]:
-    """Return the numbers under the roots of some numbers, in order."""
+    """Return the sorted radicands of the numbers, without 1."""
     return tuple(sorted({root for number in numbers if isinstance(number, Surd) for root in number.radicals}))
 
 
@@ -194,56 +193,58 @@ def _terms(number: Number | int) -> dict[int, Fraction]:
     return number.terms if isinstance(number, Surd) else {1: Fraction(number)} if number else {}
 
 
-def _without_squares(whole: int) -> tuple[int, int] | None:
-    """Return a, b with ``whole = a² b`` and b without a square factor, None where they are not found."""
-    outside, inside, divisor = 1, 1, 2
-    while divisor <= SMALL_FACTORS and divisor * divisor <= whole:
-        while whole % divisor == 0:
-            whole //= divisor
-            outside, inside = (
-                (outside * divisor, inside // divisor) if inside % divisor == 0 else (outside, inside * divisor)
+def _without_squares(number: int) -> tuple[int, int] | None:
+    """Return a, b with ``number = a² b`` and b square-free, or None if trial division does not find them."""
+    root_factor, radicand, divisor = 1, 1, 2
+    while divisor <= MAX_TRIAL_DIVISOR and divisor * divisor <= number:
+        while number % divisor == 0:
+            number //= divisor
+            root_factor, radicand = (
+                (root_factor * divisor, radicand // divisor)
+                if radicand % divisor == 0
+                else (root_factor, radicand * divisor)
             )
         divisor += 1 if divisor == 2 else 2
-    root = math.isqrt(whole)
-    if root * root == whole:
-        return outside * root, inside
-    return (outside, inside * whole) if whole < SMALL_FACTORS**2 else None
+    root = math.isqrt(number)
+    if root * root == number:
+        return root_factor * root, radicand
+    return (root_factor, radicand * number) if number < MAX_TRIAL_DIVISOR**2 else None
 
 
 @cache
-def _a_prime_of(whole: int) -> int:
-    """Return the least prime factor of a number above 1."""
+def _smallest_prime_factor(number: int) -> int:
+    """Return the smallest prime factor of a number above 1."""
     divisor = 2
-    while divisor * divisor <= whole:
-        if whole % divisor == 0:
+    while divisor * divisor <= number:
+        if number % divisor == 0:
             return divisor
         divisor += 1
-    return whole
+    return number
 
 
-# Matrices of exact numbers: products and sums are those of NumPy, elimination is without any rounding.
+# Matrices of exact numbers: NumPy computes sums and products of objects; elimination is exact.
 
 
 Rows: TypeAlias = Any
-"""A matrix of exact numbers, in an array of Python's objects."""
+"""A matrix of exact numbers: a NumPy array of objects."""
 
-LARGEST_DENOMINATOR = 10**7
-"""Largest denominator of a number of the problem. The simplest fraction that rounds to a double has one of some
-10**8 where the double stands for nothing simple."""
+MAX_DENOMINATOR = 10**7
+"""Largest denominator of a number of a problem. For a generic double, the simplest fraction that rounds to it has a
+denominator of about 10**8."""
 
 
 def exactly(array: npt.ArrayLike) -> Rows | None:
-    """Return the simplest fractions that round to doubles; None where one has a denominator beyond the largest.
+    """Return the simplest fractions that round to the given doubles, or None if one has a denominator above the limit.
 
     >>> exactly([1 / 3, 1e-6]).tolist()
     [[Fraction(1, 3), Fraction(1, 1000000)]]
     """
-    rows = [[_stood_for(float(entry)) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
-    large = any(entry.denominator > LARGEST_DENOMINATOR for row in rows for entry in row)
-    return None if large else np.array(rows, dtype=object)
+    rows = [[_simplest_fraction(float(entry)) for entry in row] for row in np.atleast_2d(np.asarray(array, float))]
+    too_large = any(entry.denominator > MAX_DENOMINATOR for row in rows for entry in row)
+    return None if too_large else np.array(rows, dtype=object)
 
 
-def _stood_for(value: float) -> Fraction:
+def _simplest_fraction(value: float) -> Fraction:
     size, sign = abs(value), -1 if value < 0 else 1
     if size.is_integer():
         return Fraction(value)
@@ -252,31 +253,30 @@ def _stood_for(value: float) -> Fraction:
     return sign * fraction if float(fraction) == size else Fraction(value)
 
 
-def simplest_near(value: Fraction, within: Fraction) -> Fraction:
-    """Return the nearest fraction of the least denominator that one within a distance has.
+def simplest_near(value: Fraction, distance: Fraction) -> Fraction:
+    """Return the fraction nearest to `value` among those of the smallest denominator that occurs within `distance`.
 
     >>> simplest_near(Fraction(7, 15), Fraction(1, 10)), simplest_near(Fraction(-7, 5), Fraction(1))
     (Fraction(1, 2), Fraction(-1, 1))
     """
-    below = simplest_between(value - within, value + within).denominator
-    return Fraction(round(value * below), below)
+    denominator = simplest_between(value - distance, value + distance).denominator
+    return Fraction(round(value * denominator), denominator)
 
 
 def simplest_between(low: Fraction, high: Fraction) -> Fraction:
-    """Return the fraction of least denominator in an interval.
+    """Return the fraction of smallest denominator in an interval.
 
     >>> simplest_between(Fraction(314, 100), Fraction(315, 100))
     Fraction(22, 7)
     """
-    whole = -((-low.numerator) // low.denominator)
-    if whole <= high:
-        return Fraction(whole)
-    below = whole - 1
-    return below + 1 / simplest_between(1 / (high - below), 1 / (low - below))
+    ceiling = -((-low.numerator) // low.denominator)
+    if ceiling <= high:
+        return Fraction(ceiling)
+    floor = ceiling - 1
+    return floor + 1 / simplest_between(1 / (high - floor), 1 / (low - floor))
 
 
 def dot(left: Sequence[Number], right: Sequence[Number]) -> Number:
-    """Return the scalar product of two vectors."""
     return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
 
 
@@ -286,12 +286,12 @@ def form(matrix: Rows, vectors: Rows) -> list[Number]:
 
 
 def weighted_gram(vectors: Rows, weights: Sequence[Number]) -> Rows:
-    """Return the sum of the outer squares of rows, each times its weight."""
+    """Return ``Σ w_i v_i' v_i`` over the rows v_i."""
     return (vectors.T * np.array(weights, dtype=object)) @ vectors
 
 
 def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
-    """Return the reduced row echelon form, and the columns of its pivots: those that are independent."""
+    """Return the reduced row echelon form and the indices of its pivot columns."""
     work = matrix.copy()
     pivots: list[int] = []
     for column in range(work.shape[1]):
@@ -306,7 +306,7 @@ def row_echelon(matrix: Rows) -> tuple[Rows, list[int]]:
 
 
 def inverse(matrix: Rows) -> Rows | None:
-    """Invert a positive definite matrix by elimination; None where a pivot is not positive."""
+    """Return the inverse of a positive definite matrix, or None if a pivot is not positive."""
     size = len(matrix)
     work = np.hstack([matrix, np.array([[Fraction(int(i == j)) for j in range(size)] for i in range(size)])])
     for pivot in range(size):
@@ -325,7 +325,7 @@ def _eliminate(work: Rows, pivot: int, column: int) -> None:
 
 
 def on_basis(rows: Rows, basis: Rows) -> Rows | None:
-    """Return the coordinates of rows on a basis, None where the basis is dependent or does not span them."""
+    """Return the coordinates of rows in a basis, or None if the basis is dependent or does not span them."""
     gram = inverse(basis @ basis.T)
     if gram is None:
         return None

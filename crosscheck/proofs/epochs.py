@@ -1,4 +1,4 @@
-"""The numbers that show both bounds of problems whose persons take part in several steps."""
+"""Data that prove both bounds for streams in which a person participates several times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualmech.crosscheck.proofs import noise
-from dualmech.crosscheck.proofs.checker.epochs import MOST_ENUMERATED
+from dualmech.crosscheck.proofs.checker.epochs import MAX_ENUMERATED_SIGNS
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual
 from dualmech.errors import CertificateError
 from dualmech.geometry.apart import Walks, mean_products, unit_rows
@@ -16,22 +16,22 @@ from dualmech.neighbours import Participation
 from dualmech.problems.base import OnGeometry, Problem
 from dualmech.validate import Array
 
-FAINT = 1e-12  # weights of persons below this share of the largest are left out
+MIN_WEIGHT_FACTOR = 1e-12  # smaller weights, relative to the largest, are set to 0
 
 
-def refuse_large(problem: Problem, stated: Parts) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    noise.refuse_large(problem, stated | {"neighbours": None})
+def refuse_large(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem whose proof needs too many multiplications to check."""
+    noise.refuse_large(problem, statement | {"neighbours": None})
 
 
-def witness(problem: OnGeometry, primal: Array, dual: noise.ItemDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
+def witness(problem: OnGeometry, primal: Array, dual: noise.ItemDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
     geometry = problem.geometry
     assert isinstance(geometry, Epochs)
     rule, upper = geometry.neighbours, noise.measured(geometry.basis, primal, None)
-    if not rule.at_least and not (rule.parts == "signs" and rule.times <= MOST_ENUMERATED):
+    if not rule.at_least and not (rule.parts == "signs" and rule.times <= MAX_ENUMERATED_SIGNS):
         upper["phases"] = _cost_parts(upper["strategy"], geometry.phases)
-    p, rows = noise.roots_of_queries(dual, stated), stated["workload"]
+    p, rows = noise.roots_of_queries(dual, statement), statement["workload"]
     if rule.at_least:
         weights = _of_walks(dual.neighbour_weights, rule)
         changes = rows @ weights["root"]
@@ -47,17 +47,17 @@ def witness(problem: OnGeometry, primal: Array, dual: noise.ItemDual, stated: Pa
 
 
 def _of_walks(weights: Array, rule: Participation) -> Parts:
-    """Return a chain whose persons weigh 1 together, normal vectors, and a root of what both make."""
+    """Return a chain with total weight 1, normal vectors, and a root of the product of their matrices."""
     with np.errstate(all="ignore"):
         chain = np.maximum(weights[0], 0.0)
         first, following = np.diagonal(chain), np.triu(chain, rule.separation)
-        most = min(rule.times, -(-len(chain) // rule.separation))
-        first = _in_few_digits(first / Walks.of(first, following, most).total)
+        num_participations = min(rule.times, -(-len(chain) // rule.separation))
+        first = _in_few_digits(first / Walks.of(first, following, num_participations).total)
         following = _in_few_digits(following)
-        walks = Walks.of(first, following, most)
+        walks = Walks.of(first, following, num_participations)
         pairs = walks.pairs
     if not np.all(np.isfinite(pairs)):
-        raise CertificateError("the answer shows nothing in whole numbers: its weights of persons are not finite")
+        raise CertificateError("the answer proves no bound in exact arithmetic: its dual weights are not finite")
     normal = unit_rows(weights[1]) / (1 + 8 * len(chain) * EPS)
     means, _ = mean_products(normal, rule.parts)
     root = noise.root(pairs * means)
@@ -65,12 +65,12 @@ def _of_walks(weights: Array, rule: Participation) -> Parts:
 
 
 def _in_few_digits(weights: Array) -> Array:
-    """Return weights in single precision: any will do, and their products are exact."""
-    return np.where(weights > FAINT * weights.max(), weights, 0.0).astype(np.float32).astype(np.float64)
+    """Return weights in single precision, so that their products have few digits; any weights prove a bound."""
+    return np.where(weights > MIN_WEIGHT_FACTOR * weights.max(), weights, 0.0).astype(np.float32).astype(np.float64)
 
 
 def _cost_parts(strategy: Array, phases: npt.NDArray[np.intp]) -> list[Parts]:
-    """Return a diagonal above the cost matrix of each phase, and a root of what it is above."""
+    """Return for each phase a diagonal matrix that dominates the cost matrix, and a root of the difference."""
     columns = np.append(strategy, np.zeros((len(strategy), 1)), axis=1)[:, phases].swapaxes(0, 1)
     blocks = np.swapaxes(columns, 1, 2) @ columns
     _, diagonals = diagonals_above(blocks, np.zeros_like(blocks))

@@ -1,4 +1,4 @@
-"""The numbers that show both bounds: Gaussian noise on a matrix, common mechanisms, reuse, soft maxima, weighting."""
+"""Data that prove both bounds: Gaussian noise on a matrix, common mechanisms, reuse, soft maxima, weighting."""
 
 from __future__ import annotations
 
@@ -24,59 +24,58 @@ from dualmech.validate import Array
 
 ItemDual: TypeAlias = FitnessDual | VarianceDual  # of problems on a geometry
 
-LARGEST = 2**32  # most multiplications of whole numbers that a proof may take to check: some minutes
+MAX_MULTIPLICATIONS = 2**32  # of integers, to check a proof: some minutes
 
-FAINT = 1e-13
-"""Least variance that noise is given, over its largest: where it has none, something is released exactly, which no
-strategy measures."""
+MIN_VARIANCE_FACTOR = 1e-13
+"""Smallest variance over the largest: a strategy cannot measure a query with variance 0."""
 
-SIDE = 1e-6
-"""Size of the measurement of queries that nobody asks, over the rest: a strategy must be invertible."""
+NULL_SPACE_FACTOR = 1e-6
+"""Relative cost of the measurements outside the row space of the basis, which make the strategy invertible."""
 
-INVERSE_BITS, CLOSE, MOST_STEPS = 106, Fraction(1, 2**50), 6
-"""Bits of an inverse's numbers, the largest rest of ``A Z - I``, and steps to get there."""
+INVERSE_BITS = 106  # of the entries of an inverse
+RESIDUAL_TOL = Fraction(1, 2**50)  # for ``|A Z - I|``
+MAX_NEWTON_STEPS = 6
 
 
-def refuse_large(problem: Problem, stated: Parts) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    (queries, cells), moves = stated["workload"].shape, stated["neighbours"]
-    pairs = cells if moves is None else moves.shape[1]
-    least = min(queries, pairs)
-    work = cells**3 + queries * cells**2 + queries * pairs * (least + (0 if moves is None else cells))
+def refuse_large(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem whose proof needs too many multiplications to check."""
+    (queries, cells), neighbours = statement["workload"].shape, statement["neighbours"]
+    pairs = cells if neighbours is None else neighbours.shape[1]
+    smaller_size = min(queries, pairs)
+    work = cells**3 + queries * cells**2 + queries * pairs * (smaller_size + (0 if neighbours is None else cells))
     limited(work, f"{queries} queries on {cells} cells")
 
 
-def limited(work: float, words: str) -> None:
-    """Refuse more multiplications than `LARGEST`."""
-    if work > LARGEST:
+def limited(work: float, label: str) -> None:
+    if work > MAX_MULTIPLICATIONS:
         raise InvalidInputError(
-            f"a proof in whole numbers of {words} takes {work:.1e} multiplications, more than {LARGEST:.1e}; the "
+            f"an exact proof of {label} takes {work:.1e} multiplications, more than {MAX_MULTIPLICATIONS:.1e}; the "
             "certificate in floating point has no such limit"
         )
 
 
-def witness(problem: OnGeometry, primal: Array, dual: ItemDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
-    roots = roots_of_queries(dual, stated)
-    return sides(problem, primal), trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
+def witness(problem: OnGeometry, primal: Array, dual: ItemDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
+    roots = roots_of_queries(dual, statement)
+    return sides(problem, primal), trace_norm(roots, np.sqrt(dual.neighbour_weights), statement)
 
 
-def roots_of_queries(dual: ItemDual, stated: Parts) -> Array:
-    """Return p: roots of the weights of queries, of fixed ones rounded down."""
+def roots_of_queries(dual: ItemDual, statement: Parts) -> Array:
+    """Return p, the square roots of the weights of the queries, rounded down for prescribed weights."""
     if isinstance(dual, FitnessDual):
         return np.sqrt(np.asarray(dual.query_weights))
-    return np.array([root_below(weight) for weight in stated["numbers"].tolist()])
+    return np.array([root_below(weight) for weight in statement["numbers"].tolist()])
 
 
 def sides(problem: OnGeometry | ReuseFitness | SoftmaxFitness, primal: Array) -> Parts:
-    """Return a strategy whose unit noise has the covariance of a point on B x, and its inverse."""
+    """Return a strategy A with unit noise that is equivalent to the mechanism of a point, and its inverse."""
     basis, covariance = problem.geometry.on_rows(primal)
     return measured(basis, covariance, problem.neighbours)
 
 
-def measured(basis: Array, covariance: Array, moves: Any) -> Parts:
-    """Return a strategy whose unit noise has a given covariance on B x, and its inverse."""
-    strategy = square_strategy(basis, covariance, moves)
+def measured(basis: Array, covariance: Array, neighbours: Any) -> Parts:
+    """Return a strategy A with unit noise that answers B x with the given covariance, and its inverse."""
+    strategy = square_strategy(basis, covariance, neighbours)
     lengths = np.linalg.norm(strategy, axis=1)
     guess = (
         np.linalg.pinv(strategy / lengths[:, None], rcond=0) / lengths
@@ -86,9 +85,9 @@ def measured(basis: Array, covariance: Array, moves: Any) -> Parts:
     return {"strategy": strategy, "inverse": inverse(strategy, guess)}
 
 
-def trace_norm(query_roots: Array, neighbour_roots: Array, stated: Parts) -> Parts:
+def trace_norm(query_roots: Array, neighbour_roots: Array, statement: Parts) -> Parts:
     """Return roots of dual weights, and the polar factor of the matrix whose trace norm bounds the optimum."""
-    changes = query_roots[:, None] * moved(stated["workload"], stated["neighbours"]) * neighbour_roots
+    changes = query_roots[:, None] * sensitivities_of(statement["workload"], statement["neighbours"]) * neighbour_roots
     return {"query_roots": query_roots, "neighbour_roots": neighbour_roots, "isometry": polar_factor(changes)}
 
 
@@ -98,27 +97,31 @@ def polar_factor(matrix: Array) -> Array:
     return np.asarray(left @ right)
 
 
-def moved(rows: Array, neighbours: Any) -> Array:
+def sensitivities_of(rows: Array, neighbours: Any) -> Array:
     return rows if neighbours is None else linalg.to_dense(rows @ neighbours)
 
 
-def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
-    """Return a square strategy A (d, d), mostly upper triangular, whose unit noise has a given covariance on B x.
+def square_strategy(basis: Array, covariance: Array, neighbours: Any) -> Array:
+    """Return a square strategy A (d, d) with unit noise that answers B x with the given covariance.
 
-    Where noise has no variance it gets a `FAINT` one; directions that B does not see are measured faintly as well.
+    A is upper triangular unless a variance is 0. Variances of 0 are raised to `MIN_VARIANCE_FACTOR` times the largest;
+    the null space of B is measured at a cost of about `NULL_SPACE_FACTOR` squared of the largest.
     """
-    spread = np.sqrt(np.diagonal(covariance))
-    # The rounding of an exact row must stay small where neighbours do not move it.
-    exact_rows = spread <= FAINT * spread.max()
-    spread = np.where(exact_rows, np.sqrt(FAINT) * spread.max(), spread)
-    if not (np.all(np.isfinite(covariance)) and spread.min() > 0):
-        raise CertificateError("the answer shows nothing in whole numbers: its noise is no covariance")
-    values, vectors = np.linalg.eigh(covariance / np.outer(spread, spread) + np.diag(1.0 * exact_rows))
-    weights = np.sqrt(np.maximum(values, FAINT * values[-1]))
-    measured = (vectors / weights).T @ (basis / spread[:, None])
-    unseen = scipy.linalg.null_space(basis).T
-    cost, side = (np.sqrt(np.square(moved(rows, moves)).sum(axis=0).max(initial=0)) for rows in (measured, unseen))
-    rows = np.vstack([measured, SIDE * cost / (side or 1.0) * unseen])
+    scales = np.sqrt(np.diagonal(covariance))
+    # The rounding errors of an exact row must stay small for neighbours with equal answers.
+    exact_rows = scales <= MIN_VARIANCE_FACTOR * scales.max()
+    scales = np.where(exact_rows, np.sqrt(MIN_VARIANCE_FACTOR) * scales.max(), scales)
+    if not (np.all(np.isfinite(covariance)) and scales.min() > 0):
+        raise CertificateError("the answer proves no bound in exact arithmetic: its noise is not a covariance")
+    values, vectors = np.linalg.eigh(covariance / np.outer(scales, scales) + np.diag(1.0 * exact_rows))
+    weights = np.sqrt(np.maximum(values, MIN_VARIANCE_FACTOR * values[-1]))
+    measured_rows = (vectors / weights).T @ (basis / scales[:, None])
+    null_basis = scipy.linalg.null_space(basis).T
+    cost, null_cost = (
+        np.sqrt(np.square(sensitivities_of(rows, neighbours)).sum(axis=0).max(initial=0))
+        for rows in (measured_rows, null_basis)
+    )
+    rows = np.vstack([measured_rows, NULL_SPACE_FACTOR * cost / (null_cost or 1.0) * null_basis])
     if np.any(exact_rows):  # reflections would spread the rounding of such a row over all others
         return rows
     triangle: Array = scipy.linalg.qr(rows, mode="r", check_finite=False)[0][: basis.shape[1]]
@@ -126,19 +129,23 @@ def square_strategy(basis: Array, covariance: Array, moves: Any) -> Array:
 
 
 def inverse(strategy: Array, guess: Array) -> Matrix:
-    """Return Z with ``A Z`` next to I: a guess, improved by Newton's steps ``Z - Z (A Z - I)`` in whole numbers."""
+    """Return Z with ``A Z`` next to I: a guess, improved by Newton steps ``Z - Z (A Z - I)`` in exact arithmetic."""
     if not (np.all(np.isfinite(guess)) and np.all(np.isfinite(strategy))):
-        raise CertificateError("the answer shows nothing in whole numbers: its noise has no inverse")
+        raise CertificateError("the answer proves no bound in exact arithmetic: its noise has no inverse")
     return improved(exactly(strategy), exactly(guess))
 
 
 def improved(
-    whole: Matrix, inverse: Matrix, close: Fraction = CLOSE, bits: int = INVERSE_BITS, steps: int = MOST_STEPS
+    matrix: Matrix,
+    inverse: Matrix,
+    tol: Fraction = RESIDUAL_TOL,
+    bits: int = INVERSE_BITS,
+    max_steps: int = MAX_NEWTON_STEPS,
 ) -> Matrix:
-    """Return an inverse improved until ``|A Z - I|`` is at most `close`, or the steps are over."""
-    for _ in range(steps):
-        error = exact.departure(whole, inverse)
-        if sum(error.squares()) <= close**2:
+    """Return an inverse improved until ``|A Z - I|`` is at most `tol`, or for `max_steps` Newton steps."""
+    for _ in range(max_steps):
+        error = exact.departure(matrix, inverse)
+        if sum(error.squares()) <= tol**2:
             break
         inverse = shortened(inverse.plus(inverse.times(error), -1), bits)
     return inverse
@@ -152,29 +159,29 @@ def shortened(matrix: Matrix, bits: int) -> Matrix:
     return Matrix(rows, matrix.exponent)
 
 
-# Common mechanisms: a covariance with roots of its excess over the others, and roots of the dual weights.
+# Common mechanisms: a covariance with roots of its excess over each mechanism, and roots of the dual weights.
 
 
-def refuse_large_common(problem: Problem, stated: Parts) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    mechanisms = stated["mechanisms"]
+def refuse_large_common(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem whose proof needs too many multiplications to check."""
+    mechanisms = statement["mechanisms"]
     size = len(mechanisms[0]["covariance"])
     limited(2 * len(mechanisms) * size**3, f"{len(mechanisms)} mechanisms and {size} common queries")
 
 
-def refuse_large_volume(problem: Problem, stated: Parts) -> None:
-    """Refuse likewise: numbers of an elimination have as many words as there are rows."""
-    mechanisms = stated["mechanisms"]
+def refuse_large_volume(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem that is too large; the length of the numbers of an elimination grows with the number of rows."""
+    mechanisms = statement["mechanisms"]
     size = len(mechanisms[0]["covariance"])
     limited(64 * len(mechanisms) * size**4, f"{len(mechanisms)} mechanisms and a volume of {size} common queries")
 
 
-def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
+def common_witness(problem: CommonMechanism, primal: Array, dual: CommonDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
     covariance = (primal + primal.T) / 2
-    above = [{"root": root(covariance - mechanism["covariance"])} for mechanism in stated["mechanisms"]]
-    below = [{"root": root(weight)} for weight in dual.weights]
-    return {"covariance": covariance, "roots": above}, {"roots": below}
+    excess_roots = [{"root": root(covariance - mechanism["covariance"])} for mechanism in statement["mechanisms"]]
+    weight_roots = [{"root": root(weight)} for weight in dual.weights]
+    return {"covariance": covariance, "roots": excess_roots}, {"roots": weight_roots}
 
 
 def root(matrix: Array) -> Array:
@@ -183,103 +190,106 @@ def root(matrix: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-# Reuse of a release: noise as `noise` has it, and rows of the release with the queries.
+# Reuse of a release: noise as above, and rows of the release in addition to the queries.
 
 
-def refuse_large_reuse(problem: Problem, stated: Parts) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    rows = [stated["workload"], *([] if stated["release"] is None else [stated["release"]])]
-    refuse_large(problem, stated | {"workload": np.vstack(rows)})
+def refuse_large_reuse(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem whose proof needs too many multiplications to check."""
+    rows = [statement["workload"], *([] if statement["release"] is None else [statement["release"]])]
+    refuse_large(problem, statement | {"workload": np.vstack(rows)})
 
 
-def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
-    upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), stated["workload"]
+def reuse_witness(problem: ReuseFitness, primal: Array, dual: ReuseDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
+    upper, roots, queries = sides(problem, primal), np.sqrt(dual.query_weights), statement["workload"]
     extra: Parts = {}
-    if stated["release"] is not None:
+    if statement["release"] is not None:
         coordinates = problem.rows.coordinates
         upper["frame"] = np.linalg.eigh(coordinates @ primal @ coordinates.T)[1]
         extra = {"release_rows": root(np.asarray(dual.release_weights)).T}
-        queries = np.vstack([queries, extra["release_rows"] @ stated["release"]])
-        roots = np.append(roots, np.ones(len(stated["release"])))
-    lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), stated | {"workload": queries})
+        queries = np.vstack([queries, extra["release_rows"] @ statement["release"]])
+        roots = np.append(roots, np.ones(len(statement["release"])))
+    lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), statement | {"workload": queries})
     return upper, lower | extra
 
 
-# Soft maxima: noise and weights as `noise` has them, with shares of queries.
+# Soft maxima: noise and weights as above, with shares of queries.
 
 
-def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
+def softmax_witness(problem: SoftmaxFitness, primal: Array, dual: SoftmaxDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
     mu = [Fraction(weight) for weight in dual.query_weights.tolist()]
-    total, weight = sum(mu) or Fraction(1), Fraction(stated["total_weight"])
-    targets = [Fraction(target) for target in stated["targets"].tolist()]
+    total, weight = sum(mu) or Fraction(1), Fraction(statement["total_weight"])
+    targets = [Fraction(target) for target in statement["targets"].tolist()]
     roots = np.array([root_below(share / (total * c) + weight) for share, c in zip(mu, targets, strict=True)])
-    lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), stated)
+    lower = trace_norm(roots, np.sqrt(dual.neighbour_weights), statement)
     return sides(problem, primal), lower | {"query_weights": dual.query_weights}
 
 
-# Weights of design queries, and the inverse by which their costs are known.
+# Weights of design queries, and the inverse that determines their costs.
 
 
-WEIGHTING_CLOSE, BITS = Fraction(1, 2**80), 200
-"""The largest rest of ``A Z - I``, and bits of the inverse's numbers: costs of all sizes are to be known."""
+WEIGHTING_RESIDUAL_TOL, WEIGHTING_INVERSE_BITS = Fraction(1, 2**80), 200
+"""As `RESIDUAL_TOL` and `INVERSE_BITS`, but tighter, since costs differ by orders of magnitude."""
 
 
-def refuse_large_weighting(problem: Problem, stated: Parts) -> None:
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
-    (queries, cells), rows = stated["workload"].shape, len(stated["design"])
-    least, moves = min(rows, cells), stated["neighbours"]
-    pairs = 0 if moves is None else moves.shape[1]
-    work = rows * cells * (least + pairs) + queries * least * (least + cells) + 8 * least**3
+def refuse_large_weighting(problem: Problem, statement: Parts) -> None:
+    """Refuse a problem whose proof needs too many multiplications to check."""
+    (queries, cells), rows = statement["workload"].shape, len(statement["design"])
+    smaller_size, neighbours = min(rows, cells), statement["neighbours"]
+    pairs = 0 if neighbours is None else neighbours.shape[1]
+    work = rows * cells * (smaller_size + pairs) + queries * smaller_size * (smaller_size + cells) + 8 * smaller_size**3
     limited(work, f"{queries} queries on {rows} design queries over {cells} cells")
 
 
-def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, stated: Parts) -> PrimalAndDual:
-    """Return the parts that show the upper and the lower bound."""
-    design = stated["design"]
-    kept = np.any(design, axis=1)
-    weights = np.where(np.isfinite(primal), primal, 0.0)[kept]
-    upper = {"weights": np.maximum(weights, FAINT * weights.max()), "inverse": _inverse_of_gram(design[kept])}
+def weighting_witness(problem: QueryWeighting, primal: Array, dual: WeightingDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the upper and the lower bound."""
+    design = statement["design"]
+    nonzero_rows = np.any(design, axis=1)
+    weights = np.where(np.isfinite(primal), primal, 0.0)[nonzero_rows]
+    upper = {
+        "weights": np.maximum(weights, MIN_VARIANCE_FACTOR * weights.max()),
+        "inverse": _inverse_of_gram(design[nonzero_rows]),
+    }
     return upper, {"neighbour_weights": dual.neighbour_weights}
 
 
 def _inverse_of_gram(design: Array) -> exact.Matrix:
-    """Return the inverse of ``Q Q'`` or, where rows are more than columns, of ``Q' Q``."""
+    """Return the inverse of ``Q Q'``, or of ``Q' Q`` if Q has more rows than columns."""
     rows = design if len(design) <= design.shape[1] else design.T
     units = np.linalg.norm(rows, axis=1)
     if not np.all(units > 0):
-        raise CertificateError("the answer shows nothing in whole numbers: a column of the design is all 0")
+        raise CertificateError("the answer proves no bound in exact arithmetic: a column of the design is all 0")
     scaled = rows / units[:, None]
     guess = np.linalg.pinv(scaled @ scaled.T, hermitian=True) / np.outer(units, units)
-    whole = exactly(rows)
-    gram = whole.times(whole.transposed())
-    inverse = improved(gram, exactly(guess), WEIGHTING_CLOSE, BITS)
+    exact_rows = exactly(rows)
+    gram = exact_rows.times(exact_rows.transposed())
+    inverse = improved(gram, exactly(guess), WEIGHTING_RESIDUAL_TOL, WEIGHTING_INVERSE_BITS)
     if sum(exact.departure(gram, inverse).squares()) >= 1:
         raise CertificateError(
-            "the answer shows nothing in whole numbers: neither rows nor columns of the design are independent"
+            "the answer proves no bound in exact arithmetic: the design has dependent rows and dependent columns"
         )
     return inverse
 
 
-# Strategies of local privacy in numbers that sum to 1 exactly, and keep to e^ε for certain.
+# Strategies of local privacy with columns that sum to 1 exactly, and ratios that are certainly at most e^ε.
 
 
 def summing_to_one(strategy: Array) -> Matrix:
-    """Return a strategy with columns that sum to exactly 1: each largest entry takes the difference."""
+    """Return a strategy with columns that sum to exactly 1, by a correction of the row with the largest minimum."""
     if not np.all(np.isfinite(strategy)):
-        raise CertificateError("the answer shows nothing in whole numbers: its strategy is not finite")
+        raise CertificateError("the answer proves no bound in exact arithmetic: its strategy is not finite")
     matrix = exactly(strategy)
     if matrix.exponent > 0:
         matrix = Matrix([[entry << matrix.exponent for entry in row] for row in matrix.rows], 0)
-    safest = int(np.argmax(strategy.min(axis=1)))
+    largest_row = int(np.argmax(strategy.min(axis=1)))
     for column in range(strategy.shape[1]):
-        missing = (1 << -matrix.exponent) - sum(row[column] for row in matrix.rows)
-        matrix.rows[safest][column] += missing
+        difference = (1 << -matrix.exponent) - sum(row[column] for row in matrix.rows)
+        matrix.rows[largest_row][column] += difference
     return matrix
 
 
 def mixed(strategy: Array, other: Array, epsilon: float) -> Array:
-    """Return a strategy with so much of another one, whose limits are slack, that rounding breaks no limit."""
+    """Return a mixture with a strictly feasible strategy, so that rounding errors violate no limit."""
     share = 16 * (sum(strategy.shape) + 2) * EPS / -np.expm1(-epsilon)
     return np.asarray((1 - share) * strategy + share * other)

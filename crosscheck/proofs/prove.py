@@ -1,4 +1,4 @@
-"""From an answer to a proof file: numbers that show both bounds, whole ones, for the checker to compute them from."""
+"""Write proof files: exact data, derived from an answer, from which the checker computes both bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from dualmech import linalg, validate
 from dualmech.crosscheck.proofs import epochs, local, noise, tables
 from dualmech.crosscheck.proofs.checker import check
-from dualmech.crosscheck.proofs.checker.exact import Given, Refused, above, below
+from dualmech.crosscheck.proofs.checker.exact import Refused, Section, above, below
 from dualmech.crosscheck.proofs.noise import ItemDual
 from dualmech.crosscheck.proofs.texts import Parts, PrimalAndDual, float_above, float_below, written
 from dualmech.display import Displayed
@@ -31,31 +31,31 @@ from dualmech.threads import blas_threads
 
 class Witness(NamedTuple):
     refuse_large: Callable[[Any, Parts], None]
-    """Refuse a problem of too many multiplications of whole numbers, before any of them."""
+    """Refuse a problem whose proof needs too many multiplications to check."""
     find: Callable[[Any, Any, Any, Parts], PrimalAndDual]
-    """Return the numbers that show the upper and those that show the lower bound."""
+    """Return the data that prove the upper and the lower bound."""
 
 
-NOISE = Witness(noise.refuse_large, noise.witness)
+MATRIX = Witness(noise.refuse_large, noise.witness)
 EPOCHS = Witness(epochs.refuse_large, epochs.witness)
 TABLES = Witness(tables.refuse_large, tables.witness)
 
 
-def refuse_large_product(problem: OnGeometry, stated: Parts) -> None:
-    """Refuse a factor that takes too many multiplications of whole numbers, before any of them."""
-    for factor, stated_factor in zip(problem.factors, stated["factors"], strict=True):
-        WITNESSES[stated_factor["kind"]].refuse_large(factor, stated_factor)
+def refuse_large_product(problem: OnGeometry, statement: Parts) -> None:
+    """Refuse a product if a factor needs too many multiplications to check."""
+    for factor, factor_statement in zip(problem.factors, statement["factors"], strict=True):
+        WITNESSES[factor_statement["kind"]].refuse_large(factor, factor_statement)
 
 
-def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Parts) -> PrimalAndDual:
-    """Return the numbers that show the bounds of every factor."""
+def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, statement: Parts) -> PrimalAndDual:
+    """Return the data that prove the bounds of every factor."""
     parts = []
-    for index, (factor, stated_factor) in enumerate(zip(problem.factors, stated["factors"], strict=True)):
+    for index, (factor, factor_statement) in enumerate(zip(problem.factors, statement["factors"], strict=True)):
         users = dual.neighbour_weights[index]
         weights = (
             FitnessDual(users, dual.query_weights[index]) if isinstance(dual, FitnessDual) else VarianceDual(users)
         )
-        parts.append(WITNESSES[stated_factor["kind"]].find(factor, primal[index], weights, stated_factor))
+        parts.append(WITNESSES[factor_statement["kind"]].find(factor, primal[index], weights, factor_statement))
     upper, lower = ([part[side] for part in parts] for side in (0, 1))
     return {"factors": upper}, {"factors": lower}
 
@@ -63,8 +63,8 @@ def product_witness(problem: OnGeometry, primal: Any, dual: ItemDual, stated: Pa
 PRODUCT = Witness(refuse_large_product, product_witness)
 
 WITNESSES: dict[str, Witness] = {
-    "targets": NOISE,
-    "weights": NOISE,
+    "targets": MATRIX,
+    "weights": MATRIX,
     "participation targets": EPOCHS,
     "participation weights": EPOCHS,
     "soft maxima": Witness(noise.refuse_large, noise.softmax_witness),
@@ -80,7 +80,7 @@ WITNESSES: dict[str, Witness] = {
     "product targets": PRODUCT,
     "product weights": PRODUCT,
 }
-"""By kind of problem."""
+"""The witness of each kind of problem."""
 
 GEOMETRIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("targets", "weights"), ("dense", "stream")),
@@ -88,22 +88,23 @@ GEOMETRIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("table targets", "table weights"), ("blocks", "split")),
     **dict.fromkeys(("product targets", "product weights"), ("product",)),
 }
-"""By kind of problem, the geometries that state it so."""
+"""For each kind of problem, the geometries on which it can be written in this form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Proof(Displayed):
     """A proof that an optimum lies between two numbers, checked in exact arithmetic.
 
-    It is of a problem, not of the geometry that this was solved on: `is_of` knows the problem on any other.
+    The proof is about a problem, and does not depend on the geometry of the solver: `is_of` recognises the problem on
+    any geometry.
 
     Attributes
     ----------
     lower, upper : Fraction
         The proven interval.
     document : dict
-        The contents of the file: the problem, and the numbers that show both bounds; on a matrix a strategy with its
-        inverse, and roots of weights with an isometry.
+        The contents of the file: the problem, and the data that prove both bounds (for a matrix, a strategy with its
+        inverse, and roots of dual weights with an isometry).
 
     Examples
     --------
@@ -120,39 +121,41 @@ class Proof(Displayed):
     document: Parts
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the proof as JSON; ``dualmech verify``, or the checker by itself, checks the file."""
+        """Write the proof as JSON; ``dualmech verify``, or the stand-alone checker, checks the file."""
         atomic.write_text(path, json.dumps(self.document, separators=(",", ":")) + "\n")
 
     def lines(self) -> list[str]:
-        """Return what it shows, and of a problem of targets how private its noise is.
+        """Return the proven bounds as sentences, and for a problem with targets the privacy cost of the noise.
 
-        All of it follows from the kind of the problem and from its numbers: of the family a file could say anything.
+        The sentences depend only on the kind and the numbers of the problem, not on the declared family.
         """
-        problem = Given(self.document["problem"])
+        problem = Section(self.document["problem"])
         kind = problem.get("kind")
-        allowed = problem.number("allowed") if kind in check.NOISE + check.SPREAD else Fraction(1)
-        at_one = kind == "weighting" or (kind in check.SPREAD and allowed == 1)
+        allowed = problem.number("allowed") if kind in check.TARGET_KINDS + check.WEIGHT_KINDS else Fraction(1)
+        at_one = kind == "weighting" or (kind in check.WEIGHT_KINDS and allowed == 1)
         unit = " at a sensitivity of 1" if at_one else ""
-        lines = [f"Proven in whole numbers: {below(self.lower)} <= optimum{unit} <= {above(self.upper)}."]
-        if kind in check.NOISE:
-            least, enough = below(self.lower * allowed / 2), above(self.upper * allowed / 2)
-            lines += [f"Gaussian noise of rho = {enough} (zCDP) meets the targets, and none of less than {least} does."]
+        lines = [f"Proven in exact arithmetic: {below(self.lower)} <= optimum{unit} <= {above(self.upper)}."]
+        if kind in check.TARGET_KINDS:
+            lower_rho, upper_rho = below(self.lower * allowed / 2), above(self.upper * allowed / 2)
+            lines += [
+                f"Gaussian noise with rho = {upper_rho} (zCDP) meets the targets; with less than {lower_rho} none does."
+            ]
         return lines
 
     def _facts(self) -> dict[str, object]:
         return {"lower": below(self.lower), "upper": above(self.upper), "width": self.width}
 
     def is_of(self, problem: Problem) -> bool:
-        """Whether it proves the optimum of this very problem, every number of it the same, on whatever geometry."""
+        """Return whether the proof is about this problem, with identical numbers, on any geometry."""
         validate.instance(Problem, problem=problem)
-        stated = self.document["problem"]
-        if stated.get("family") != _family(problem):
+        statement = self.document["problem"]
+        if statement.get("family") != _family(problem):
             return False
-        return bool(stated == _stated(problem, str(stated["kind"])))
+        return bool(statement == _stated(problem, str(statement["kind"])))
 
     @property
     def width(self) -> float:
-        """Width of the interval over its lower end; infinite where that is 0, unless both are."""
+        """Relative width ``upper / lower - 1``: 0 if the bounds are equal, else inf if ``lower`` is 0."""
         if self.lower == self.upper:
             return 0.0
         share = self.upper / self.lower - 1 if self.lower > 0 else 0
@@ -162,52 +165,56 @@ class Proof(Displayed):
         return f"Proof({below(self.lower)} <= optimum <= {above(self.upper)})"
 
 
-def factor_of(proof: Proof, problem: AnyProblem, held: Any) -> float | None:
-    """Return the factor on the problem's numbers that are not `held`, an entry each, in the proven problem.
+def factor_of(proof: Proof, problem: AnyProblem, fixed: Any) -> float | None:
+    """Return the factor by which the proven problem scales the numbers of a problem that are not `fixed` (a mask).
 
-    None where that is another problem, however its numbers are multiplied. Differences of 4e-16 between factors,
-    relative, which rounding leaves, are overlooked, and the largest is returned.
+    Returns None if the proven problem differs in any other way. Relative differences of 4e-16 between the factors of
+    the entries, due to rounding, are accepted, and the largest factor is returned.
     """
-    stated = proof.document["problem"]
-    restated = _stated(problem, str(stated["kind"]))
-    if restated is None or {**restated, "numbers": None} != {**stated, "numbers": None}:
+    statement = proof.document["problem"]
+    restated = _stated(problem, str(statement["kind"]))
+    if restated is None or {**restated, "numbers": None} != {**statement, "numbers": None}:
         return None
-    numbers, other_numbers = (np.array([*map(float.fromhex, statement["numbers"])]) for statement in (restated, stated))
-    held = np.asarray(held, dtype=bool)
-    if numbers.shape != other_numbers.shape or held.shape != numbers.shape or np.any((numbers != other_numbers)[held]):
+    numbers, other_numbers = (
+        np.array([*map(float.fromhex, statement["numbers"])]) for statement in (restated, statement)
+    )
+    fixed = np.asarray(fixed, dtype=bool)
+    if numbers.shape != other_numbers.shape or fixed.shape != numbers.shape:
         return None
-    ratios = (other_numbers / numbers)[~held]
+    if np.any((numbers != other_numbers)[fixed]):
+        return None
+    ratios = (other_numbers / numbers)[~fixed]
     return float(ratios.max()) if np.ptp(ratios) <= 2 * linalg.EPS * ratios.max() else None
 
 
 def provable(problem: Problem) -> Parts:
-    """Return a problem in numbers alone; refused where no proof is known, or it is too large for one."""
-    stated = _in_numbers(problem)
-    WITNESSES[str(stated["kind"])].refuse_large(problem, stated)
-    return stated
+    """Return a problem as numbers; refuse one that has no exact proof, or is too large for one."""
+    statement = _in_numbers(problem)
+    WITNESSES[str(statement["kind"])].refuse_large(problem, statement)
+    return statement
 
 
 @blas_threads()
 def prove(answer: Any) -> Proof:
-    """Prove where the optimum lies, from the answer of any solver, in exact arithmetic.
+    """Prove bounds on the optimum in exact arithmetic, from the answer of any solver.
 
-    The noise becomes a strategy matrix with an inverse, the dual weights become their roots, with the polar factor of
-    the matrix whose trace norm bounds the optimum; each block, factor or attribute has its own. All are whole
-    numbers times powers of two, and their bounds are computed without any rounding: the inequalities are in
-    ``crosscheck/proofs/checker``. So the interval holds whatever was lost on the way here; it owes nothing to the
-    certificate.
+    The noise is written as a strategy matrix with an inverse. The dual weights are written as their roots, with the
+    polar factor of the matrix whose trace norm bounds the optimum. Each block, factor or attribute has its own
+    matrices. All entries are integers times powers of two, and the bounds are computed without rounding; the
+    inequalities are in ``crosscheck/proofs/checker``. So the bounds hold regardless of rounding errors in the solver,
+    and do not depend on the certificate.
 
     Parameters
     ----------
     answer : Solution or Judgement
-        To any of the library's problems, on any geometry; for tables, under records added or removed.
+        An answer to any problem of the library, on any geometry; for tables, with add/remove neighbours.
 
     Raises
     ------
     InvalidInputError
-        For a problem without a proof, such as replaced records of tables, by name; for one too large for whole numbers.
+        If the problem has no exact proof (such as tables with replaced records), or is too large for one.
     CertificateError
-        Where noise or weights are too ill-conditioned to show anything.
+        If the noise or the weights are too ill-conditioned to prove a bound.
 
     Examples
     --------
@@ -217,24 +224,24 @@ def prove(answer: Any) -> Proof:
     >>> round(float(proof.lower), 6), proof.width < 1e-9
     (50.004274, True)
     """
-    held = require_solution(answer)
-    problem = held.problem
-    stated = provable(problem)
-    dual = problem.as_dual(held.dual)
-    with np.errstate(all="ignore"), check.uncollected():
-        if remarks := problem.certify(held.primal, dual).remarks:
-            raise CertificateError(f"the answer shows nothing: {'; '.join(remarks)}")
-        upper_part, lower_part = WITNESSES[str(stated["kind"])].find(problem, held.primal, dual, stated)
+    solution = require_solution(answer)
+    problem = solution.problem
+    statement = provable(problem)
+    dual = problem.as_dual(solution.dual)
+    with np.errstate(all="ignore"), check.garbage_collection_paused():
+        if remarks := problem.certify(solution.primal, dual).remarks:
+            raise CertificateError(f"the answer proves no bound: {'; '.join(remarks)}")
+        upper_part, lower_part = WITNESSES[str(statement["kind"])].find(problem, solution.primal, dual, statement)
     document = {
         "schema": check.SCHEMA,
-        "problem": arguments_part(problem, stated),
+        "problem": arguments_part(problem, statement),
         "upper": written(upper_part),
         "lower": written(lower_part),
     }
     try:
-        lower, upper = check.shown(document)
+        lower, upper = check.proven_bounds(document)
     except Refused as error:
-        raise CertificateError(f"the answer shows nothing in whole numbers: {error}") from error
+        raise CertificateError(f"the answer proves no bound in exact arithmetic: {error}") from error
     claimed = float_below(lower), float_above(upper)
     document["claim"] = {"lower": written(claimed[0]), "upper": written(claimed[1])}
     return Proof(Fraction(claimed[0]), Fraction(claimed[1]), document)
@@ -243,8 +250,12 @@ def prove(answer: Any) -> Proof:
 def verify(path: str | PathLike[str]) -> Proof:
     """Read a proof file and check it in exact arithmetic.
 
-    Raises `FileFormatError` for a file that cannot be read, `CertificateError` where it shows less than it says, with
-    the inequality that does not hold.
+    Raises
+    ------
+    FileFormatError
+        If the file cannot be read.
+    CertificateError
+        If the file does not prove its claim; the message names the inequality that does not hold.
 
     Examples
     --------
@@ -268,36 +279,36 @@ def verify(path: str | PathLike[str]) -> Proof:
     return Proof(lower, upper, document)
 
 
-def arguments_part(problem: Problem, stated: Parts) -> Parts:
-    """Return the problem, in numbers already, as a proof file has it."""
-    return {"family": _family(problem), **written(stated)}
+def arguments_part(problem: Problem, statement: Parts) -> Parts:
+    """Return the section of a proof file for a problem that is already written as numbers."""
+    return {"family": _family(problem), **written(statement)}
 
 
 def _in_numbers(problem: Problem) -> Parts:
-    """Return a problem in numbers alone; refuse the form of another family, whose judge the problem has replaced."""
+    """Return a problem as numbers; refuse a subclass that replaces `certify` but inherits `in_numbers`."""
     families = type(problem).__mro__
     judge, form = (next(kind for kind in families if name in vars(kind)) for name in ("certify", "in_numbers"))
     if not issubclass(form, judge):
         raise InvalidInputError(
-            f"no proof in whole numbers is known of a {judge.__name__}: its judge is its own, in_numbers is that of a "
-            f"{form.__name__}"
+            f"no exact proof is known for a {judge.__name__}: it defines its own certify, but inherits in_numbers "
+            f"from {form.__name__}"
         )
     return problem.in_numbers()
 
 
 def _family(problem: Problem) -> str:
-    """Return the name of the library's own class that a problem is of, which one of a user's may extend."""
+    """Return the name of the library's class of a problem, or of the library's class that a user's class extends."""
     names = [base.__name__ for base in type(problem).__mro__]
     return next((name for name in names if name in check.FAMILIES), names[0])
 
 
 def _stated(problem: AnyProblem, kind: str) -> Parts | None:
-    """Return the problem as a file of a kind has it, on a geometry that states it so; None where none holds it."""
+    """Return the problem section for a kind, on a geometry with this form; None if no geometry supports the problem."""
     names = GEOMETRIES.get(kind)
     if names is None or problem.geometry.name in names:
-        names = ("",)  # where it stands
+        names = ("",)  # the current geometry
     for name in names:
         with contextlib.suppress(InvalidInputError):
-            same = problem.on_geometry(name) if name else problem
-            return arguments_part(same, _in_numbers(same))
+            converted = problem.on_geometry(name) if name else problem
+            return arguments_part(converted, _in_numbers(converted))
     return None

@@ -1,4 +1,4 @@
-"""Numbers as proof files hold them: texts of whole numbers times powers of two, which lose nothing."""
+"""Numbers in proof files: strings of integers times powers of two, without rounding."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualmech.crosscheck.proofs.checker.exact import Given, Matrix
+from dualmech.crosscheck.proofs.checker.exact import Matrix, Section
 from dualmech.validate import Array
 
 Parts: TypeAlias = dict[str, Any]
-"""The parts that show a bound, by name: numbers, arrays, exact matrices, words, or parts of their own."""
+"""A section of a proof file before it is written: numbers, arrays, exact matrices, words or sections by name."""
 
 PrimalAndDual: TypeAlias = tuple[Parts, Parts]
-"""The parts that show the upper and the lower bound."""
+"""The sections that prove the upper and the lower bound."""
 
 
 def written(value: Any) -> Any:
-    """Return parts, arrays, exact matrices and numbers as JSON has them; words and None as they are."""
+    """Return sections, arrays, exact matrices and numbers in JSON form; words and None unchanged."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         return {name: written(item) for name, item in value.items()}
     if isinstance(value, Matrix):
-        return [[_whole(entry, value.exponent) for entry in row] for row in value.rows]
+        return [[_number_text(entry, value.exponent) for entry in row] for row in value.rows]
     if isinstance(value, np.ndarray):
         return written(value.tolist())
     if isinstance(value, list | tuple):
         return [written(item) for item in value]
-    top, bottom = value.as_integer_ratio()
-    if bottom & (bottom - 1):
-        raise ValueError(f"{value} is no whole number times a power of two")
-    return _whole(top, 1 - bottom.bit_length())
+    numerator, denominator = value.as_integer_ratio()
+    if denominator & (denominator - 1):
+        raise ValueError(f"{value} is not an integer times a power of two")
+    return _number_text(numerator, 1 - denominator.bit_length())
 
 
-def as_read(parts: Parts) -> Given:
-    return Given(written(parts))
+def as_read(parts: Parts) -> Section:
+    return Section(written(parts))
 
 
 def exactly(array: Array) -> Matrix:
-    """Return the very numbers of an array as whole ones times one power of two."""
+    """Return an array as an exact matrix."""
     pairs = [[entry.as_integer_ratio() for entry in row] for row in array.tolist()]
-    longest = max(bottom for row in pairs for _, bottom in row)
-    return Matrix([[top * (longest // bottom) for top, bottom in row] for row in pairs], 1 - longest.bit_length())
+    denominator = max(entry_denominator for row in pairs for _, entry_denominator in row)
+    return Matrix(
+        [[numerator * (denominator // entry_denominator) for numerator, entry_denominator in row] for row in pairs],
+        1 - denominator.bit_length(),
+    )
 
 
 def float_below(value: Fraction) -> float:
     """Return the largest double that is at most the given value."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else nextafter(nearest, -inf)
+    rounded = float(value)
+    return rounded if Fraction(rounded) <= value else nextafter(rounded, -inf)
 
 
 def float_above(value: Fraction) -> float:
@@ -60,16 +63,16 @@ def float_above(value: Fraction) -> float:
 
 
 def root_below(weight: float | Fraction) -> float:
-    """Return a number whose square is at most the given weight, exactly."""
-    root = float_below(Fraction(weight)) ** 0.5  # A fraction below the smallest doubles would be rounded up by far.
+    """Return a number whose square is at most the given weight, without rounding error."""
+    root = float_below(Fraction(weight)) ** 0.5  # rounding first: a subnormal fraction has a large relative error
     while Fraction(root) ** 2 > weight:
         root = nextafter(root, 0.0)
     return root
 
 
-def _whole(whole: int, exponent: int) -> str:
-    if not whole:
-        return "0x0p0"  # whatever its exponent, which may have more digits than a file takes
-    if zeros := (whole & -whole).bit_length() - 1:
-        whole, exponent = whole >> zeros, exponent + zeros
-    return f"{'-' if whole < 0 else ''}0x{abs(whole):x}p{exponent}"
+def _number_text(integer: int, exponent: int) -> str:
+    if not integer:
+        return "0x0p0"  # the exponent of 0 could have more digits than the checker accepts
+    if zeros := (integer & -integer).bit_length() - 1:
+        integer, exponent = integer >> zeros, exponent + zeros
+    return f"{'-' if integer < 0 else ''}0x{abs(integer):x}p{exponent}"

@@ -272,7 +272,7 @@ class TestNeighbours:
         judged = run("judge", name, "--covariance", path)
         assert all(f"Neighbours: {rule}." in each.output for each in (solved, explained, judged))
         proved = run("solve", name, "--neighbours", rule, "--prove", str(tmp_path / "proof.json"))
-        assert "Proven in whole numbers" in proved.output
+        assert "Proven in exact arithmetic" in proved.output
         unknown = run("solve", name, "--neighbours", "contributions:b:2:3")
         assert "must name an attribute of the domain" in str(unknown.exception)
 

@@ -500,10 +500,10 @@ def test_the_checks_find_a_limit_that_is_not_stated(pmean: ConformanceCase, monk
 
 def test_a_family_has_no_proof_of_another(pmean: ConformanceCase, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(pmean)
-    with pytest.raises(dm.errors.InvalidInputError, match="no proof in whole numbers is known of a PMean"):
+    with pytest.raises(dm.errors.InvalidInputError, match="no exact proof is known for a PMean"):
         dm.prove(run.answer("fast"))
     monkeypatch.setattr(OnGeometry, "in_numbers", lambda self: self._noise_in_numbers(1.0), raising=False)
     with pytest.raises(AssertionError, match="a PMean states the proof of a OnGeometry"):
         CHECKS["a_proof_is_of_its_own_family"](run)
-    with pytest.raises(dm.errors.InvalidInputError, match="in_numbers is that of a OnGeometry"):
+    with pytest.raises(dm.errors.InvalidInputError, match="inherits in_numbers from OnGeometry"):
         dm.prove(run.answer("fast"))

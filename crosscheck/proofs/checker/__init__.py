@@ -1,7 +1,7 @@
-"""The checker of proof files: exact integer arithmetic, and nothing but Python's standard library.
+"""Checker of proof files, in exact integer arithmetic and with Python's standard library only.
 
-``check`` says what a file proves. ``exact`` is the arithmetic; it also reads a file's parts and refuses names that
-nothing reads. The kinds of problems are in ``noise``, ``tables`` and ``local``, where each begins with the inequalities
-that it relies on, and their proofs. A sceptic reads the first two and the part for the kind of a file, and has to
-believe nothing else here: the folder runs by itself, ``python checker proof.json``.
+``check`` returns the bounds that a file proves. ``exact`` holds the arithmetic, and the reader of sections, which
+refuses unused names. ``noise``, ``epochs``, ``apart``, ``tables`` and ``local`` hold the kinds of problems. Each begins
+with the inequalities that it relies on, and their proofs. A sceptic needs to read only ``check``, ``exact`` and the
+modules for the kind of the file: the folder runs alone, ``python checker proof.json``.
 """

@@ -1,19 +1,19 @@
-"""Persons whose parts are at least b steps apart: what noise costs them, and weights of them.
+"""Min-separation participation: bounds on the privacy cost of noise, and dual weights of participation patterns.
 
-A person has a part in a set P of at most k steps, no two of them less than b apart, and costs the largest ``⟨C_P, R⟩``
-over R as in ``epochs``.
+A person participates in a set P of at most k steps, any two of them at least b apart. The privacy cost of the person
+is the largest ``⟨C_P, R⟩`` over R as in ``epochs``.
 
-Upper bound. It is at most ``Σ |C_st|`` over s, t in P: for the steps ``p_1 < p_2 < …`` the sum of ``|C_jj|`` and twice
-what p_j has in common with the steps before it. The latter is at most the most that any j - 1 steps before, so far
-apart, have in common with p_j, its charge; and the steps with the largest sum of charges are found one after the other.
-The same holds of the steps after; the smaller of both is taken.
+Upper bound. The cost is at most ``Σ |C_st|`` over s, t in P. For the steps ``p_1 < p_2 < …`` of P, this is the sum over
+j of ``|C_tt|``, t = p_j, and twice the sum of ``|C_st|`` over the s in P before t. The latter sum is at most its
+maximum over all sets of j - 1 steps before t with this separation. Dynamic programming maximises the total over P.
+The same bound holds with the order of the steps reversed; the smaller of the two is used.
 
-Lower bound. Given a chain, weights on its diagonal and above: a person whose steps are ``p_1 < p_2 < …`` weighs the
-entry (p_1, p_1) times (p_1, p_2) times (p_2, p_3) …, where no factor is negative. Let ``Π_st`` be the weight of those
-with parts in s and t, and z the weight of all. For the R of ``epochs``, of all steps, ``⟨C, Π ∘ R⟩`` (products entry by
-entry) is the sum over persons of weights times ``⟨C_P, R_P⟩``, so at most ``z cost``. Given F, let e be the largest
-absolute row sum of ``F F' - Π ∘ R``: then ``F F' ⪯ Π ∘ R + e I``. Each step is in some P, so ``C_ss ≤ cost`` and ``⟨C,
-F F'⟩ ≤ (z + n e) cost``.
+Lower bound. Given a chain, a matrix of non-negative weights on and above its diagonal: the pattern with the steps ``p_1
+< p_2 < …`` has as its weight the product of the entries (p_1, p_1), (p_1, p_2), (p_2, p_3), …. Let ``Π_st`` be the
+total weight of the patterns that contain s and t, and z the total weight of all patterns. For an R of ``epochs`` on all
+steps, ``⟨C, Π ∘ R⟩`` (Hadamard product) is the weighted sum of ``⟨C_P, R_P⟩`` over the patterns, so at most ``z cost``.
+Given F, let e be the largest absolute row sum of ``F F' - Π ∘ R``: then ``F F' ⪯ Π ∘ R + e I``. Each step is in some P,
+so ``C_ss ≤ cost`` and ``⟨C, F F'⟩ ≤ (z + n e) cost``.
 """
 
 from __future__ import annotations
@@ -22,49 +22,50 @@ from fractions import Fraction
 from math import floor
 
 from . import noise
-from .exact import Given, Matrix, arcsine_share, diagonal, expect, power
+from .exact import Matrix, Section, arcsine_share, diagonal, expect, power
 
-BITS, UNSURE = 120, Fraction(1, 2**116)  # of a mean product of signs, and what it may be off by
+SIGN_MEAN_BITS = 120  # binary digits of the mean of a product of signs
+SIGN_MEAN_ERROR = Fraction(1, 2**116)  # bound on its absolute error
 
 
 def largest_cost(costs: Matrix, times: int, separation: int) -> Fraction:
-    """Return a number that no person's cost exceeds."""
+    """Return an upper bound on the privacy cost of all participation patterns."""
     sizes = costs.sizes().rows
-    after = [row[::-1] for row in sizes[::-1]]
-    most = min(charged(sizes, times, separation), charged(after, times, separation))
-    return power(most, costs.exponent)
+    reversed_sizes = [row[::-1] for row in sizes[::-1]]
+    bound = min(pattern_bound(sizes, times, separation), pattern_bound(reversed_sizes, times, separation))
+    return power(bound, costs.exponent)
 
 
-def charged(sizes: list[list[int]], times: int, separation: int) -> int:
-    """Return the largest sum over steps so far apart, each with its charge for the steps before it."""
+def pattern_bound(sizes: list[list[int]], times: int, separation: int) -> int:
+    """Return the upper bound of the module docstring by dynamic programming, in one order of the steps."""
     steps = range(len(sizes))
-    alone = [sizes[step][step] for step in steps]
-    shared = [[0] * len(sizes) for _ in steps]  # by the last step or an earlier one, and the step that they meet
-    best, largest = alone, max(alone)
+    own_costs = [sizes[step][step] for step in steps]
+    shared = [[0] * len(sizes) for _ in steps]  # [t][s]: largest sum with s over steps up to t
+    best, largest = own_costs, max(own_costs)
     for _ in range(1, min(times, -(-len(sizes) // separation))):
-        longer: list[list[int]] = []
+        extended: list[list[int]] = []
         for step in steps:
             row = sizes[step]
             if step >= separation:
-                row = [size + more for size, more in zip(row, shared[step - separation], strict=True)]
-            longer.append([max(pair) for pair in zip(row, longer[-1], strict=True)] if longer else row)
-        shared, ended = longer, best
+                row = [size + shared_size for size, shared_size in zip(row, shared[step - separation], strict=True)]
+            extended.append([max(pair) for pair in zip(row, extended[-1], strict=True)] if extended else row)
+        shared, previous_best = extended, best
         best, highest = [], 0
         for step in steps[separation:]:
-            highest = max(highest, ended[step - separation])
-            best.append(alone[step] + 2 * shared[step - separation][step] + highest)
+            highest = max(highest, previous_best[step - separation])
+            best.append(own_costs[step] + 2 * shared[step - separation][step] + highest)
         best = [0] * separation + best
         largest = max(largest, *best)
     return largest
 
 
-def weights(lower: Given, steps: int, times: int, separation: int, signs: bool) -> tuple[Matrix, Fraction]:
-    """Return F, and a total m with ``⟨C, F F'⟩ ≤ m cost``."""
+def weights(lower: Section, steps: int, times: int, separation: int, signs: bool) -> tuple[Matrix, Fraction]:
+    """Return F, and a number m with ``⟨C, F F'⟩ ≤ m cost``."""
     pairs, total = weights_of_pairs(lower.matrix("chain", (steps, steps)), times, separation)
-    means, off = mean_products(lower, steps, signs)
+    means, error = mean_products(lower, steps, signs)
     root = lower.matrix("root", (steps, None))
-    missed = noise.squared(root).plus(entrywise(pairs, means), -1).largest_sum() + off * pairs.largest_sum()
-    return root, total + steps * missed
+    residual = noise.squared(root).plus(entrywise(pairs, means), -1).largest_sum() + error * pairs.largest_sum()
+    return root, total + steps * residual
 
 
 def weights_of_pairs(chain: Matrix, times: int, separation: int) -> tuple[Matrix, Fraction]:
@@ -72,51 +73,57 @@ def weights_of_pairs(chain: Matrix, times: int, separation: int) -> tuple[Matrix
     size = len(chain.rows)
     times = min(times, -(-size // separation))
     for step, row in enumerate(chain.rows):
-        held = [entry for other, entry in enumerate(row) if other == step or other >= step + separation]
+        allowed_entries = [entry for other, entry in enumerate(row) if other == step or other >= step + separation]
         expect(
-            min(row) >= 0 and sum(held) == sum(row), "a chain must have no negative weight, and none of steps closer"
+            min(row) >= 0 and sum(allowed_entries) == sum(row),
+            "a chain must have no negative weight, and no weight between steps closer than the separation",
         )
     first = Matrix([[chain.rows[step][step] for step in range(size)]], chain.exponent)
     following = chain.plus(diagonal(first), -1)
-    one = Matrix([[1]] * size, 0)
-    begun, ended = [first], [one]
+    ones = Matrix([[1]] * size, 0)
+    weights_before, weights_after = [first], [ones]
     for _ in range(1, times):
-        begun.append(begun[-1].times(following))
-        ended.append(one.plus(following.times(ended[-1])))
-    pairs, between = Matrix([[0] * size for _ in range(size)], 0), following
-    for parts in range(1, times):
-        if parts > 1:
-            between = between.times(following)
-        # What may be before a part, and after one that comes so many parts later.
-        around = [
+        weights_before.append(weights_before[-1].times(following))
+        weights_after.append(ones.plus(following.times(weights_after[-1])))
+    pairs, paths = Matrix([[0] * size for _ in range(size)], 0), following
+    for count in range(1, times):
+        if count > 1:
+            paths = paths.times(following)
+        # Weights of the paths up to a step, times the weights of the paths after the step `count` participations later.
+        outer_products = [
             row.transposed().times(column.transposed())
-            for row, column in zip(begun, ended[-1 - parts :: -1], strict=False)
+            for row, column in zip(weights_before, weights_after[-1 - count :: -1], strict=False)
         ]
-        pairs = pairs.plus(entrywise(between, noise.summed(around)))
-    single = noise.summed([entrywise(row, column.transposed()) for row, column in zip(begun, ended[::-1], strict=True)])
-    return pairs.plus(pairs.transposed()).plus(diagonal(single)), noise.summed(begun).times(one).trace()
+        pairs = pairs.plus(entrywise(paths, noise.summed(outer_products)))
+    single = noise.summed(
+        [entrywise(row, column.transposed()) for row, column in zip(weights_before, weights_after[::-1], strict=True)]
+    )
+    return pairs.plus(pairs.transposed()).plus(diagonal(single)), noise.summed(weights_before).times(ones).trace()
 
 
-def mean_products(part: Given, size: int, signs: bool) -> tuple[Matrix, Fraction]:
-    """Return the mean products of normal vectors or of their signs, 1 on the diagonal, and what an entry is off by."""
+def mean_products(part: Section, size: int, signs: bool) -> tuple[Matrix, Fraction]:
+    """Return the correlations of normal variables, or of their signs, and a bound on the absolute error of an entry."""
     normal = part.matrix("normal", (size, None))
-    expect(max(normal.squares()) <= 1, "rows of normal must be no longer than 1")
-    means, off = noise.squared(normal), Fraction(0)
+    expect(max(normal.squares()) <= 1, "rows of normal must have a norm of at most 1")
+    means, error = noise.squared(normal), Fraction(0)
     if signs:
-        means, off = Matrix([[mean_of_signs(entry) for entry in row] for row in means.numbers()], -BITS), UNSURE
-    one = 1 << -means.exponent
-    rows = [[one if i == j else entry for j, entry in enumerate(row)] for i, row in enumerate(means.rows)]
-    return Matrix(rows, means.exponent), off
+        rows = [[mean_of_signs(entry) for entry in row] for row in means.numbers()]
+        means, error = Matrix(rows, -SIGN_MEAN_BITS), SIGN_MEAN_ERROR
+    unit = 1 << -means.exponent
+    rows = [[unit if i == j else entry for j, entry in enumerate(row)] for i, row in enumerate(means.rows)]
+    return Matrix(rows, means.exponent), error
 
 
 def mean_of_signs(cosine: Fraction) -> int:
-    """Return ``(2/π) arcsin`` of a number from -1 to 1, in units that it is off by `UNSURE` at most."""
-    least, most = (share * (1 << BITS) for share in arcsine_share(cosine))
-    expect(most - floor(least) <= UNSURE * (1 << BITS), "the arcsine of a product is not known well enough")
-    return floor(least)
+    """Return ``(2/π) arcsin`` of a cosine, in units of ``2**-SIGN_MEAN_BITS``, with error at most `SIGN_MEAN_ERROR`."""
+    lower, upper = (share * (1 << SIGN_MEAN_BITS) for share in arcsine_share(cosine))
+    expect(
+        upper - floor(lower) <= SIGN_MEAN_ERROR * (1 << SIGN_MEAN_BITS),
+        "the bounds on the arcsine of a product are too far apart",
+    )
+    return floor(lower)
 
 
 def entrywise(first: Matrix, second: Matrix) -> Matrix:
-    """Return the products of entries at the same places."""
     rows = zip(first.rows, second.rows, strict=True)
     return Matrix([list(map(int.__mul__, *pair)) for pair in rows], first.exponent + second.exponent)

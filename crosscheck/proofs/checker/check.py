@@ -1,11 +1,12 @@
-"""Read a proof file, and say between which numbers it shows that an optimum lies.
+"""Read a proof file and compute the bounds that it proves on the optimum of its problem.
 
-A file has a ``problem``, with its ``kind`` and all its numbers; parts that show an ``upper`` and a ``lower`` bound on
-its optimum; and a ``claim``, two numbers that the bounds are held against. Numbers are texts such as ``-0x1a3p-52``: a
-whole number in hexadecimal, times a power of two. A name that nothing reads is refused.
+A file has four sections. ``problem`` holds the ``kind`` of the problem and all its numbers. ``upper`` and ``lower``
+hold the data that prove an upper and a lower bound on the optimum. ``claim`` holds two numbers, which the proven bounds
+must support. Numbers are strings such as ``-0x1a3p-52``: a hexadecimal integer times a power of two. A file with an
+unknown or unused name is refused.
 
-The ``family``, where a file has one, is the library's name for the problem. No bound rests on it; it must be one that
-has problems of this kind, with this number ``allowed``.
+The optional ``family`` is the library's name for the problem. No bound depends on it, but the family must have problems
+of this kind with this privacy cost ``allowed``.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from fractions import Fraction
 from typing import Any
 
 from . import epochs, local, noise, tables
-from .exact import Given, Refused, above, below, expect
+from .exact import Refused, Section, above, below, expect
 
 SCHEMA = "dualmech.proof/3"
 
-READ = ("dualmech.proof/2", SCHEMA)  # which differ in tables alone
+SUPPORTED_SCHEMAS = ("dualmech.proof/2", SCHEMA)  # these differ only in the problems on tables
 
-NOISE = ("targets", "participation targets", "table targets", "product targets")
-SPREAD = ("weights", "participation weights", "table weights", "product weights")
+TARGET_KINDS = ("targets", "participation targets", "table targets", "product targets")
+WEIGHT_KINDS = ("weights", "participation weights", "table weights", "product weights")
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "FitnessForUse": NOISE,
-    "PrivacyFirst": NOISE,
-    "TotalVariance": SPREAD,
+    "FitnessForUse": TARGET_KINDS,
+    "PrivacyFirst": TARGET_KINDS,
+    "TotalVariance": WEIGHT_KINDS,
     "SoftmaxFitness": ("soft maxima",),
     "QueryWeighting": ("weighting",),
     "CommonMechanism": ("common", "common volume"),
@@ -38,11 +39,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "LocalProjection": ("projection",),
     "NonnegativeEstimate": ("estimate",),
 }
-"""The kinds of problem that a family has."""
-WITHOUT_COST = ("FitnessForUse", "TotalVariance")
-"""Families that ask nothing at a privacy cost of their own: the number allowed is 1."""
+"""The kinds of problem of each family."""
+UNIT_COST_FAMILIES = ("FitnessForUse", "TotalVariance")
+"""Families without a parameter for the privacy cost: their ``allowed`` must be 1."""
 
-KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
+KINDS: dict[str, Callable[[Section, Section, Section], tuple[Fraction, Fraction]]] = {
     "targets": noise.bounds,
     "weights": noise.bounds,
     "participation targets": epochs.bounds,
@@ -60,79 +61,94 @@ KINDS: dict[str, Callable[[Given, Given, Given], tuple[Fraction, Fraction]]] = {
     "product targets": tables.product_bounds,
     "product weights": tables.product_bounds,
 }
-"""By kind of problem, what finds its lower and its upper bound from these parts of a file: problem, upper, lower."""
+"""For each kind of problem, the function that returns its lower and upper bound from (problem, upper, lower)."""
 
 
 def check(proof: Any) -> tuple[Fraction, Fraction]:
-    """Return the bounds on the optimum that a proof claims; `Refused` where it shows less."""
-    lower, upper = shown(proof)
-    claim = Given(proof).part("claim")
-    least, most = claim.number("lower"), claim.number("upper")
+    """Return the claimed lower and upper bound on the optimum.
+
+    Raises
+    ------
+    Refused
+        If the file does not prove both.
+    """
+    lower, upper = proven_bounds(proof)
+    claim = Section(proof).part("claim")
+    claimed_lower, claimed_upper = claim.number("lower"), claim.number("upper")
     claim.refuse_unread()
-    expect(least <= lower, f"the lower bound claimed, {below(least)}, is above what is shown, {below(lower)}")
-    expect(upper <= most, f"the upper bound claimed, {above(most)}, is below what is shown, {above(upper)}")
-    return least, most
+    expect(
+        claimed_lower <= lower,
+        f"the claimed lower bound, {below(claimed_lower)}, is above the proven bound, {below(lower)}",
+    )
+    expect(
+        upper <= claimed_upper,
+        f"the claimed upper bound, {above(claimed_upper)}, is below the proven bound, {above(upper)}",
+    )
+    return claimed_lower, claimed_upper
 
 
-def shown(proof: Any) -> tuple[Fraction, Fraction]:
-    """Return the lower and the upper bound that a file shows, whatever it claims."""
+def proven_bounds(proof: Any) -> tuple[Fraction, Fraction]:
+    """Return the lower and the upper bound that a file proves, without regard to its claim."""
     schema = proof.get("schema") if isinstance(proof, dict) else None
-    expect(schema in READ, f"it is no {SCHEMA!r} file, its schema is {str(schema)[:40]!r}")
-    contents = Given(proof)
-    contents.get("schema"), contents.get("claim")  # of which one was read, and the other is not asked here
+    expect(schema in SUPPORTED_SCHEMAS, f"it is not a {SCHEMA!r} file, its schema is {str(schema)[:40]!r}")
+    contents = Section(proof)
+    (
+        contents.get("schema"),
+        contents.get("claim"),
+    )  # mark as read; only `check` needs the claim
     problem = contents.part("problem")
     kind = problem.word("kind", KINDS)
     try:
-        with uncollected():
+        with garbage_collection_paused():
             bounds = KINDS[kind](problem, contents.part("upper"), contents.part("lower"))
             _require_family(problem, kind)
             contents.refuse_unread()
         return bounds
     except (TypeError, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
-        raise Refused(f"its parts do not fit together: {type(error).__name__}: {error}") from error
+        raise Refused(f"its sections are inconsistent: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Do not look for circles of references meanwhile: there are none, and the parts to look through are many."""
-    collects = gc.isenabled()
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: a proof has no reference cycles, but many objects to traverse."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _require_family(problem: Given, kind: str) -> None:
-    """Refuse a family that has no such problem: what is said of a file must not depend on a name alone."""
+def _require_family(problem: Section, kind: str) -> None:
+    """Refuse a family that has no problems of this kind, since callers report the family of a checked file."""
     if problem.get("family") is None:
         return
     family = problem.word("family", [name for name, kinds in FAMILIES.items() if kind in kinds])
-    if family in WITHOUT_COST:
-        expect(problem.number("allowed") == 1, f"allowed must be 1 where the family is {family}")
+    if family in UNIT_COST_FAMILIES:
+        expect(problem.number("allowed") == 1, f"allowed must be 1 if the family is {family}")
 
 
 def read(path: str) -> Any:
-    """Return the contents of a file; `Refused` where it is no JSON."""
+    """Return the contents of a JSON file; raise `Refused` if it is not JSON."""
     try:
         with open(path, encoding="utf-8") as handle:
             return json.load(handle, object_pairs_hook=_distinct)
     except UnicodeDecodeError as error:
-        raise Refused("it is no text: a proof is a file of JSON, as solve --prove writes it") from error
+        raise Refused("it is not text: a proof is a JSON file, as written by solve --prove") from error
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is no JSON: {error}") from error
+        raise Refused(f"it is not JSON: {error}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a part by name; `Refused` where one comes twice, which others might read otherwise."""
+    """Return a JSON object as a dictionary; refuse duplicate names, which other readers may resolve differently."""
     mapping = dict(pairs)
-    expect(len(mapping) == len(pairs), "no name may come twice in a part")
+    expect(len(mapping) == len(pairs), "a section must not contain the same name twice")
     return mapping
 
 
 def main(arguments: list[str]) -> int:
-    """Print what a file proves; return 0, or 3 where it proves less than it says, 1 where there is none to read."""
+    """Print the proven bounds; return 0, or 3 if the proof is refused, 1 if the file is unreadable, 2 for bad usage."""
     if len(arguments) != 1:
         print("usage: python checker PROOF")
         return 2

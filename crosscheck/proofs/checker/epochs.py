@@ -1,25 +1,26 @@
-"""Gaussian noise on the steps of a stream, of which a person takes part in several: targets or weights on variances.
+"""Gaussian noise on a stream, in which a person participates several times: targets or weights on variances.
 
-There are a workload W (m, n), a query a row; numbers c, one per query; and ``times`` k and ``separation`` b. ``apart``
-exactly, the steps of phase p are p, p + b, p + 2 b, … below n, at most k of them, and no step may be left out; at least
-so far apart, ``apart`` has the persons and both bounds. Noise has a cost matrix C (n, n), positive semidefinite, and
-costs a phase the largest ``⟨C_p, R⟩``, C_p on its steps, over
+The problem has a workload W (m, n), one query per row; numbers c, one per query; ``times`` k and ``separation`` b. If
+``apart`` is "exactly", a person participates in one phase: phase p has the steps p, p + b, p + 2 b, … below n. There
+are at most k steps in a phase, and every step is in a phase. If ``apart`` is "at least", the module ``apart`` has the
+participation patterns and both bounds. Noise has a cost matrix C (n, n), positive semidefinite, with the block C_p on
+the steps of phase p. The privacy cost of the phase is the largest ``⟨C_p, R⟩`` over
 
 - vectors: all R that are a correlation matrix (positive semidefinite, with a diagonal of 1);
 - signs: all ``z z'`` with signs z, or means of these.
 
-With ``cost`` the largest of these, the optimum is that of ``noise``.
+With ``cost`` the largest cost of a phase, the optimum is defined as in ``noise``.
 
-Upper bound. Measure A x with unit noise: ``C = A' A``, and the variances are those of ``noise``. Given d and H, let ``D
+Upper bound. Measure A x with unit noise: ``C = A' A``, and the variances are as in ``noise``. Given d and H, let ``D
 = diag(d) - C_p - H H'`` and e be its largest absolute row sum. Then ``diag(d) + e I ⪰ C_p``, and ``⟨C_p, R⟩ ≤ Σ (d_i +
-e)`` for any R with a diagonal of 1. Of signs, up to ten parts, all choices are tried.
+e)`` for any R with a diagonal of 1. For signs in phases of at most ten steps, all choices of signs are tried.
 
 Lower bound. Given F_p with rows f_i, let ``m_p = max |f_i|²``: then ``F_p F_p'`` is at most ``m_p`` times a correlation
 matrix, since a diagonal that is not negative may be added. So ``Σ_p ⟨C_p, F_p F_p'⟩ ≤ cost Σ m_p``, and with Λ the sum
 of the ``F_p F_p'`` on their steps, ``⟨C, Λ⟩ Σ_j p_j² var_j`` is at least the square of the trace norm of ``diag(p) W
 (F_1, F_2, …)``, which an isometry bounds from below, as there.
 
-Of signs, given G_p with rows g_i, ``|g_i| ≤ 1``: normal numbers with the correlations ``g_i g_j'`` have signs whose
+For signs, given G_p with rows g_i, ``|g_i| ≤ 1``: normal numbers with the correlations ``g_i g_j'`` have signs whose
 products have the means ``R_ij = (2/π) arcsin(g_i g_j')`` (Grothendieck). So R is a mean of ``z z'``, as I is. Given a
 mass m, let e be the largest absolute row sum of ``F_p F_p' - m R``: then ``F_p F_p' ⪯ m R + e I``, and m_p is m + e.
 """
@@ -30,54 +31,54 @@ import itertools
 from fractions import Fraction
 
 from . import apart, noise
-from .exact import Given, Matrix, diagonal, expect, power
+from .exact import Matrix, Section, diagonal, expect, power
 
-PARTS, APART = ("vectors", "signs"), ("exactly", "at least")
-MOST_ENUMERATED = 10  # parts of which all choices of signs are tried
+CONTRIBUTION_KINDS = ("vectors", "signs")
+SEPARATION_RULES = ("exactly", "at least")
+MAX_ENUMERATED_SIGNS = 10  # steps of a phase for which all choices of signs are tried
 
 
-def bounds(problem: Given, upper: Given, lower: Given) -> tuple[Fraction, Fraction]:
-    """Return the lower and the upper bound that noise and weights of a file show."""
+def bounds(problem: Section, upper: Section, lower: Section) -> tuple[Fraction, Fraction]:
+    """Return the lower and upper bound on the optimum that the file proves."""
     workload = problem.matrix("workload")
-    numbers = noise.stated_numbers(problem, workload.shape[0])
-    times, separation = (whole(problem, name) for name in ("times", "separation"))
-    signs = problem.word("parts", PARTS) == "signs"
-    _, variances = noise.sides(upper, workload, None)
+    numbers = noise.read_numbers(problem, workload.shape[0])
+    times, separation = (positive_integer(problem, name) for name in ("times", "separation"))
+    signs = problem.word("parts", CONTRIBUTION_KINDS) == "signs"
+    _, variances = noise.costs_and_variances(upper, workload, None)
     strategy, steps = upper.matrix("strategy"), workload.shape[1]
-    if problem.word("apart", APART) == "at least":
+    if problem.word("apart", SEPARATION_RULES) == "at least":
         cost = apart.largest_cost(strategy.transposed().times(strategy), times, separation)
         root, total = apart.weights(lower, steps, times, separation, signs)
-        changed = workload.times(root)
+        sensitivities = workload.times(root)
     else:
         phases = steps_of_phases(steps, times, separation)
         cost = largest_of_phases(upper, cost_blocks(strategy, phases), signs)
         roots, total = weights_of_phases(lower, phases, signs)
         columns = [on_steps(workload, phase).times(root) for phase, root in zip(phases, roots, strict=True)]
-        changed = side_by_side(columns)
-    return noise.between(numbers, cost, variances, *noise.norm_of_columns(lower, changed, total))
+        sensitivities = side_by_side(columns)
+    return noise.bounds_from_parts(numbers, cost, variances, *noise.norm_of_columns(lower, sensitivities, total))
 
 
-def whole(problem: Given, name: str) -> int:
-    """Return a whole number of at least 1."""
+def positive_integer(problem: Section, name: str) -> int:
     number = problem.number(name)
-    expect(number >= 1 and number.denominator == 1, f"{name} must be a whole number of at least 1")
+    expect(number >= 1 and number.denominator == 1, f"{name} must be an integer of at least 1")
     return int(number)
 
 
 def steps_of_phases(n: int, times: int, separation: int) -> list[range]:
     """Return the steps of each phase, below n."""
-    expect(separation <= n <= times * separation, f"phases must hold all {n} steps, and none be empty")
+    expect(separation <= n <= times * separation, f"phases must cover all {n} steps, and none may be empty")
     return [range(first, n, separation) for first in range(separation)]
 
 
-def largest_of_phases(upper: Given, blocks: list[Matrix], signs: bool) -> Fraction:
-    """Return a number that no phase's cost exceeds."""
-    if signs and max(block.shape[0] for block in blocks) <= MOST_ENUMERATED:
+def largest_of_phases(upper: Section, blocks: list[Matrix], signs: bool) -> Fraction:
+    """Return an upper bound on the privacy cost of all phases."""
+    if signs and max(block.shape[0] for block in blocks) <= MAX_ENUMERATED_SIGNS:
         return max(map(largest_of_signs, blocks))
     return max(map(largest_of_vectors, blocks, upper.parts("phases", len(blocks))))
 
 
-def weights_of_phases(lower: Given, phases: list[range], signs: bool) -> tuple[list[Matrix], Fraction]:
+def weights_of_phases(lower: Section, phases: list[range], signs: bool) -> tuple[list[Matrix], Fraction]:
     """Return F_p for each phase, and the sum of the m_p."""
     roots, total = [], Fraction(0)
     for steps, part in zip(phases, lower.parts("phases", len(phases)), strict=True):
@@ -93,12 +94,12 @@ def cost_blocks(strategy: Matrix, phases: list[range]) -> list[Matrix]:
     return [columns.transposed().times(columns) for columns in by_phase]
 
 
-def largest_of_vectors(block: Matrix, part: Given) -> Fraction:
-    """Return a number that no ``⟨C_p, R⟩`` exceeds, R with a diagonal of 1."""
+def largest_of_vectors(block: Matrix, part: Section) -> Fraction:
+    """Return an upper bound on ``⟨C_p, R⟩`` over all correlation matrices R."""
     size = block.shape[0]
-    above, root = diagonal(part.matrix("diagonal", (1, size))), part.matrix("root", (size, None))
-    missed = above.plus(block, -1).plus(noise.squared(root), -1).largest_sum()
-    return above.trace() + size * missed
+    upper_diagonal, root = diagonal(part.matrix("diagonal", (1, size))), part.matrix("root", (size, None))
+    residual = upper_diagonal.plus(block, -1).plus(noise.squared(root), -1).largest_sum()
+    return upper_diagonal.trace() + size * residual
 
 
 def largest_of_signs(block: Matrix) -> Fraction:
@@ -110,24 +111,22 @@ def largest_of_signs(block: Matrix) -> Fraction:
     return power(largest, block.exponent)
 
 
-def mass_of_signs(part: Given, root: Matrix) -> Fraction:
-    """Return a number m for which ``F F'`` is at most m times a mean of ``z z'`` over signs z."""
+def mass_of_signs(part: Section, root: Matrix) -> Fraction:
+    """Return a number m with ``F F' ⪯ m R`` for some mean R of ``z z'`` over signs z."""
     mass = part.number("mass")
     expect(mass >= 0, "a mass must not be negative")
-    means, off = apart.mean_products(part, root.shape[0], signs=True)
+    means, error = apart.mean_products(part, root.shape[0], signs=True)
     shift = mass.denominator.bit_length() - 1  # it is a power of two
     scaled = Matrix(means.rows, means.exponent - shift)
-    missed = noise.squared(root).plus(scaled, -mass.numerator).largest_sum()
-    return mass + missed + mass * off * root.shape[0]
+    residual = noise.squared(root).plus(scaled, -mass.numerator).largest_sum()
+    return mass + residual + mass * error * root.shape[0]
 
 
 def on_steps(matrix: Matrix, steps: range) -> Matrix:
-    """Return the columns of some steps."""
     return Matrix([[row[step] for step in steps] for row in matrix.rows], matrix.exponent)
 
 
 def side_by_side(matrices: list[Matrix]) -> Matrix:
-    """Return matrices of as many rows as one, column after column."""
-    least = min(matrix.exponent for matrix in matrices)
-    shifted = [[[entry << (matrix.exponent - least) for entry in row] for row in matrix.rows] for matrix in matrices]
-    return Matrix([list(itertools.chain(*rows)) for rows in zip(*shifted, strict=True)], least)
+    exponent = min(matrix.exponent for matrix in matrices)
+    shifted = [[[entry << (matrix.exponent - exponent) for entry in row] for row in matrix.rows] for matrix in matrices]
+    return Matrix([list(itertools.chain(*rows)) for rows in zip(*shifted, strict=True)], exponent)

@@ -24,7 +24,7 @@ from dualmech.validate import Array
 
 def shown(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> tuple[Fraction, Fraction]:
     parts = written({"problem": problem, "upper": upper, "lower": lower})
-    return check.shown({"schema": check.SCHEMA, **parts})
+    return check.proven_bounds({"schema": check.SCHEMA, **parts})
 
 
 def small(rng: np.random.Generator, *shape: int) -> Array:
@@ -154,10 +154,10 @@ def test_files_that_say_too_much_are_refused() -> None:
     document = dm.prove(answer).document
     assert check.check(document)
     for part, words in (
-        ({"times": "0x1p-1"}, "a whole number of at least 1"),
-        ({"separation": "0x0p0"}, "a whole number of at least 1"),
-        ({"times": "0x1p0"}, "phases must hold all 6 steps"),
-        ({"separation": "0x7p0"}, "phases must hold all 6 steps"),
+        ({"times": "0x1p-1"}, "an integer of at least 1"),
+        ({"separation": "0x0p0"}, "an integer of at least 1"),
+        ({"times": "0x1p0"}, "phases must cover all 6 steps"),
+        ({"separation": "0x7p0"}, "phases must cover all 6 steps"),
         ({"parts": "numbers"}, "parts must be one of vectors, signs"),
         ({"apart": "never"}, "apart must be one of exactly, at least"),
     ):
@@ -168,17 +168,17 @@ def test_files_that_say_too_much_are_refused() -> None:
     with pytest.raises(Refused):
         check.check(changed(document, lower={"phases": [{**first, "root": louder[:1] + first["root"][1:]}, *others]}))
     cheaper = [{**part, "diagonal": [["0x0p0"] * 3]} for part in document["upper"]["phases"]]
-    with pytest.raises(Refused, match="the upper bound claimed"):
+    with pytest.raises(Refused, match="the claimed upper bound"):
         check.check(changed(document, upper={"phases": cheaper}))
     problem = dm.TotalVariance(dm.workloads.prefix(6), neighbours="participation:3:2:at-least")
     document = dm.prove(fast.solve(problem, tol=0.9)).document
     for row, column, number in ((0, 1, "0x1p-9"), (2, 0, "0x1p-9"), (0, 3, "-0x1p-9")):
         chain = [list(entries) for entries in document["lower"]["chain"]]
         chain[row][column] = number
-        with pytest.raises(Refused, match="no negative weight, and none of steps closer"):
+        with pytest.raises(Refused, match="no negative weight, and no weight between steps closer"):
             check.check(changed(document, lower={"chain": chain}))
     normal = [[entry.replace("p", "1p") for entry in row] for row in document["lower"]["normal"]]
-    with pytest.raises(Refused, match="rows of normal must be no longer than 1"):
+    with pytest.raises(Refused, match="rows of normal must have a norm of at most 1"):
         check.check(changed(document, lower={"normal": normal}))
 
 

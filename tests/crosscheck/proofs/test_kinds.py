@@ -32,7 +32,7 @@ def arrays(rows: int, columns: int, entries: st.SearchStrategy[int] = whole) -> 
 
 def shown(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> tuple[Fraction, Fraction]:
     parts = written({"problem": problem, "upper": upper, "lower": lower})
-    return check.shown({"schema": check.SCHEMA, **parts})
+    return check.proven_bounds({"schema": check.SCHEMA, **parts})
 
 
 def holds(problem: dict[str, Any], upper: dict[str, Any], lower: dict[str, Any]) -> None:

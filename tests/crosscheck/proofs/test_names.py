@@ -105,11 +105,11 @@ class TestEveryKind:
                 part = [*parts_of(document)][index]
                 assert added not in part
                 part[added] = "0x1p0"
-                with pytest.raises(Refused, match=r"means nothing there|is no number below"):
+                with pytest.raises(Refused, match=r"has no meaning there|is not an integer below"):
                     check.check(document)
         document = document_of(name)
         document["problem"]["remark"] = {"author": "nobody"}
-        with pytest.raises(Refused, match="'problem', 'remark' means nothing there"):
+        with pytest.raises(Refused, match="'problem', 'remark' has no meaning there"):
             check.check(document)
 
     def test_a_renamed_name_is_refused(self, name: str) -> None:
@@ -150,7 +150,7 @@ class TestEveryKind:
 def test_a_proof_at_a_cost_is_not_relabelled_as_one_of_targets(tmp_path: Path) -> None:
     document = document_of("privacy first")
     document["problem"]["family"] = "FitnessForUse"
-    with pytest.raises(Refused, match="allowed must be 1 where the family is FitnessForUse"):
+    with pytest.raises(Refused, match="allowed must be 1 if the family is FitnessForUse"):
         check.check(document)
     _, words = spoken(document_of("privacy first"), tmp_path)
     _, alone = spoken(document_of("fitness"), tmp_path)
@@ -159,9 +159,9 @@ def test_a_proof_at_a_cost_is_not_relabelled_as_one_of_targets(tmp_path: Path) -
 
 def test_names_of_tables() -> None:
     for part, added, existing, words in (
-        (lambda all: all["problem"], "neighbours", None, "'problem', 'neighbours' means nothing there"),
-        (lambda all: all["problem"]["tables"][0], "00", "0", "'00' is no number below 2"),
-        (lambda all: all["problem"]["queries"], "values", "set 1", "'problem', 'queries', 'values' means nothing"),
+        (lambda all: all["problem"], "neighbours", None, "'problem', 'neighbours' has no meaning there"),
+        (lambda all: all["problem"]["tables"][0], "00", "0", "'00' is not an integer below 2"),
+        (lambda all: all["problem"]["queries"], "values", "set 1", "'problem', 'queries', 'values' has no meaning"),
     ):
         document = document_of("fitness on tables")
         part(document)[added] = "replace" if existing is None else part(document)[existing]
@@ -172,7 +172,7 @@ def test_names_of_tables() -> None:
 def test_a_repeated_block_is_refused_and_an_extended_family_has_its_name() -> None:
     document = document_of("fitness on tables")
     document["upper"]["blocks"].append(copy.deepcopy(document["upper"]["blocks"][0]))
-    with pytest.raises(Refused, match="means nothing there"):
+    with pytest.raises(Refused, match="has no meaning there"):
         check.check(document)
 
     class Mine(dm.FitnessForUse):
@@ -186,5 +186,5 @@ def test_an_attribute_has_one_number() -> None:
     document = document_of("fitness on tables")
     table = document["problem"]["tables"][0]
     table["00"] = table["0"]
-    with pytest.raises(Refused, match="'00' is no number below 2"):
+    with pytest.raises(Refused, match="'00' is not an integer below 2"):
         check.check(document)

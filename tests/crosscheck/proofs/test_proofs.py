@@ -85,19 +85,21 @@ class TestWeakDuality:
         isometry = data.draw(matrices(queries, pairs))
         asked = any(p) or kind == "weights"
         assume(asked and any(q) and any(map(any, isometry)))
-        lower, upper = check.shown(document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours))
+        lower, upper = check.proven_bounds(
+            document(kind, workload, numbers, (strategy, inverse), (p, q, isometry), neighbours)
+        )
         assert 0 <= lower <= upper
 
     def test_inverses_that_are_off_and_roots_above_the_weights(self) -> None:
         bad = document("targets", [[1]], [1], ([[1]], [[2]]), ([1], [1], [[1]]))
         with pytest.raises(Refused, match=r"\|A Z - I\| must be below 1"):
-            check.shown(bad)
+            check.proven_bounds(bad)
         off = document("targets", [[1]], [1], ([[1]], [[0.75]]), ([1], [1], [[1]]))
-        lower, upper = check.shown(off)
+        lower, upper = check.proven_bounds(off)
         assert lower == 1 <= upper and float(upper) == pytest.approx(1, rel=1e-15)
         bad = document("weights", [[1]], [1], ([[1]], [[1]]), ([2], [1], [[1]]))
         with pytest.raises(Refused, match="at most its weight"):
-            check.shown(bad)
+            check.proven_bounds(bad)
 
 
 class TestProofs:
@@ -158,17 +160,17 @@ class TestProofs:
         one, other = (dm.LinearGaussianMechanism([row], [[1]]) for row in ([1, 0], [0, 1]))
         with pytest.raises(dm.errors.InvalidInputError, match="needs a common query"):
             dm.prove(fast.solve(dm.CommonMechanism([one, other])))
-        with pytest.raises(dm.errors.InvalidInputError, match="of 20 at most, got 21"):
+        with pytest.raises(dm.errors.InvalidInputError, match="at most 20 user types, got 21"):
             dm.prove(fast.solve(dm.LocalStrategy(dm.workloads.identity(21), 1.0), tol=0.5))
         with pytest.raises(dm.errors.InputTypeError, match=r"answer must be a Solution of dualmech or a Judgement"):
             dm.prove(3)
         answer = fast.solve(dm.FitnessForUse(dm.workloads.prefix(3)))
         for wrong in (np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(3)):
-            with pytest.raises(dm.errors.CertificateError, match="shows nothing"):
+            with pytest.raises(dm.errors.CertificateError, match="proves no bound"):
                 dm.prove(retold(answer, primal=wrong))
 
     def test_what_is_too_large_is_refused_before_any_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(noise, "LARGEST", 1000)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 1000)
         with pytest.raises(dm.errors.InvalidInputError, match="8 queries on 8 cells takes 1.5e[+]03 multiplications"):
             provable(dm.FitnessForUse(dm.workloads.prefix(8)))
 
@@ -206,7 +208,7 @@ class TestFiles:
         assert done.stdout.startswith("proven: 1.75")
         path.write_text(path.read_text().replace('"upper":"0x', '"upper":"-0x'))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 3 and "the upper bound claimed" in done.stdout
+        assert done.returncode == 3 and "the claimed upper bound" in done.stdout
 
     def test_no_change_of_a_number_makes_a_wrong_claim_pass(self, proof: dm.Proof) -> None:
         """Whatever passes is true still: its lower claim is below the upper claim of the file as it was."""
@@ -231,14 +233,14 @@ class TestFiles:
 
     def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
         for place, value, words in (
-            (("schema",), "dualmech.proof/4", "it is no 'dualmech.proof/3' file, its schema is 'dualmech.proof/4'$"),
+            (("schema",), "dualmech.proof/4", "it is not a 'dualmech.proof/3' file, its schema is 'dualmech.proof/4'$"),
             (("problem", "kind"), [], "kind must be"),
             (("problem", "kind"), "weighting", "privacy must be"),
             (("problem", "kind"), "table targets", "sizes must be a list"),
             (("problem",), None, "it has no 'problem'"),
             (("claim",), [], "it has no 'claim'"),
             (("problem", "kind"), "costs", "kind must be"),
-            (("problem", "workload"), [], "workload must be rows"),
+            (("problem", "workload"), [], "workload must be a list of rows"),
             (("problem", "workload"), [["0x1p0"]], "numbers must be 1 numbers, got 4"),
             (("problem", "numbers"), ["0x1p0", "0x0p0", "0x1p0", "0x1p0"], "must be positive"),
             (("problem", "allowed"), "-0x1p0", "must be positive"),
@@ -247,13 +249,13 @@ class TestFiles:
             (("lower", "isometry"), [["0x1p0"]], "isometry must have 4 rows"),
             (("lower", "query_roots"), ["0x1p0"], "query_roots must be 4 numbers, got 1"),
             (("lower", "neighbour_roots"), ["0x0p0"] * 4, "must not all be 0"),
-            (("claim", "lower"), 1.75, "is no number"),
-            (("claim", "lower"), "1.75", "is no number"),
-            (("claim", "lower"), "0x1p99999", "is no number"),
-            (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is no number"),
-            (("claim", "lower"), "nan", "is no number"),
-            (("claim", "lower"), "0x1p1", "the lower bound claimed, 2, is above what is shown, 1.7"),
-            (("claim", "upper"), "0x1p0", "the upper bound claimed, 1, is below what is shown, 1.7"),
+            (("claim", "lower"), 1.75, "is not a number"),
+            (("claim", "lower"), "1.75", "is not a number"),
+            (("claim", "lower"), "0x1p99999", "is not a number"),
+            (("claim", "lower"), "0x" + "1" * 1001 + "p0", "is not a number"),
+            (("claim", "lower"), "nan", "is not a number"),
+            (("claim", "lower"), "0x1p1", "the claimed lower bound, 2, is above the proven bound, 1.7"),
+            (("claim", "upper"), "0x1p0", "the claimed upper bound, 1, is below the proven bound, 1.7"),
         ):
             path = tmp_path / "proof.json"
             path.write_text(json.dumps(changed(proof.document, place, value)))
@@ -281,10 +283,10 @@ class TestCommand:
     def test_solve_writes_a_proof_that_verify_checks(self, tmp_path: Path) -> None:
         path = str(tmp_path / "proof.json")
         solved = run("solve", "prefix:6", "--prove", path)
-        assert solved.exit_code == 0 and "Proven in whole numbers: " in solved.output
+        assert solved.exit_code == 0 and "Proven in exact arithmetic: " in solved.output
         for words in ([], ["prefix:6"], ["prefix:6", "--targets", "1"]):
             verified = run("verify", path, *words)
-            assert verified.exit_code == 0 and "and none of less than" in verified.output
+            assert verified.exit_code == 0 and "with less than" in verified.output
         other = run("verify", path, "prefix:6", "--targets", "2")
         assert other.exit_code == 3 and "of another problem" in other.output
 
@@ -294,7 +296,7 @@ class TestCommand:
         written = json.loads(path.read_text())
         path.write_text(json.dumps(changed(written, ("claim", "lower"), written["claim"]["upper"])))
         refused = run("verify", str(path))
-        assert refused.exit_code == 3 and "the lower bound claimed" in refused.output
+        assert refused.exit_code == 3 and "the claimed lower bound" in refused.output
 
     @pytest.mark.parametrize("geometry", ["auto", "dense"])
     def test_tables_are_proven_on_any_geometry(self, geometry: str, tmp_path: Path) -> None:
@@ -323,7 +325,7 @@ class TestCommand:
         asked = "marginals:2x3:1,2 --neighbours replace --geometry blocks"
         refused = run("solve", *asked.split(), "--prove", "p.json")
         assert "not of replaced ones" in str(refused.exception)
-        monkeypatch.setattr(noise, "LARGEST", 1000)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 1000)
         path = tmp_path / "proof.json"
         refused = run("solve", "prefix:8", "--prove", str(path))
         assert "8 queries on 8 cells" in str(refused.exception) and not path.exists()
@@ -343,5 +345,5 @@ def test_roots_are_below_and_near(weight: Fraction | float) -> None:
 
 def test_a_file_that_is_no_text_is_called_so(tmp_path: Path) -> None:
     dm.save(fast.solve(dm.FitnessForUse(dm.workloads.prefix(3), 1.0)), tmp_path / "answer.npz")
-    with pytest.raises(Refused, match="it is no text: a proof is a file of JSON"):
+    with pytest.raises(Refused, match="it is not text: a proof is a JSON file"):
         check.read(str(tmp_path / "answer.npz"))

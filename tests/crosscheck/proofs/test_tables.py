@@ -20,7 +20,7 @@ from dualmech import fast
 from dualmech.crosscheck.proofs import noise
 from dualmech.crosscheck.proofs.checker import check, tables
 from dualmech.crosscheck.proofs.checker.exact import Refused, dot, total
-from dualmech.crosscheck.proofs.checker.tables import AskedTables, Attributes
+from dualmech.crosscheck.proofs.checker.tables import Attributes, DeclaredTables
 from dualmech.crosscheck.proofs.prove import provable
 from dualmech.crosscheck.proofs.texts import as_read, root_below
 from dualmech.linalg import kronecker
@@ -267,7 +267,7 @@ class TestBounds:
             if str(axis) not in named and data.draw(st.booleans()):
                 strategies[axis], inverse = with_total(data, size)
                 named[str(axis)] = {"strategy": strategies[axis], "inverse": inverse}
-        attributes = Attributes(AskedTables(as_read(problem)), as_read({"attributes": named}), lower=False)
+        attributes = Attributes(DeclaredTables(as_read(problem)), as_read({"attributes": named}), lower=False)
         noise, measured = [], {}
         choices = [
             [(), *(((axis, label),) for label, size in enumerate(sizes) if size > 1)]
@@ -284,7 +284,7 @@ class TestBounds:
                 noise.append({"on": on, "strategy": strategy, "inverse": inverse})
             measured[key] = self.measured(attributes, key, strategy, strategies)
         upper = {"attributes": named, "blocks": noise}
-        high = tables.upper_bound(AskedTables(as_read(problem)), as_read(upper)) * problem["records"] ** 2
+        high = tables.upper_bound(DeclaredTables(as_read(problem)), as_read(upper)) * problem["records"] ** 2
         assert float(high) == pytest.approx(achieved(problem, measured, strategies), rel=1e-9)
 
     def measured(self, attributes: Attributes, key: Any, strategy: Any, strategies: Any) -> Any:
@@ -311,20 +311,20 @@ class TestBounds:
     @given(st.data())
     def test_any_weights_prove_no_more_than_their_matrix_does(self, data: Any) -> None:
         problem, named = data.draw(problems())
-        asked, whole = AskedTables(as_read(problem)), st.integers(-2, 2)
+        asked, whole = DeclaredTables(as_read(problem)), st.integers(-2, 2)
         own: Any = {}
         for axis, size in enumerate(problem["sizes"]):
-            sets = {name for a, name in asked.used() if a == axis}
+            sets = {name for a, name in asked.queried_sets() if a == axis}
             if sets and str(axis) not in named and data.draw(st.booleans()):
                 named[str(axis)] = own[axis] = {"roots": some(data, whole, size)}
                 for name in sets:
                     count = size if name == "values" else len(problem["queries"][name])
                     isometry = np.reshape(some(data, whole, count * size), (count, size))
-                    roots = {} if asked.weighs else {"roots": some(data, whole, count)}
+                    roots = {} if asked.weighted else {"roots": some(data, whole, count)}
                     own[axis][name] = {"isometry": isometry, **roots}
         attributes = Attributes(asked, as_read({"attributes": named}), lower=True)
         lower: Any = {"attributes": named, "roots": some(data, st.integers(-2, 3), len(attributes.orbits()))}
-        if not asked.weighs:  # else they are what is asked
+        if not asked.weighted:  # else they are what is asked
             lower["weights"] = some(data, st.integers(0, 3), sum(map(len, attributes.cases)))
         shared, isometries = tables.shared_weights(attributes, as_read(lower)), []
         for key, rows in tables.by_block(attributes, shared).items():
@@ -340,10 +340,10 @@ class TestBounds:
     def weights(self, attributes: Attributes, lower: Any, shared: Any, own: Any) -> Any:
         """Return weights of queries and of cells, from those of groups and orbits."""
         p = []
-        for table, weights in zip(attributes.asked.tables, shared, strict=True):
+        for table, weights in zip(attributes.tables.tables, shared, strict=True):
             factors = []
             for axis, name in table.items():
-                count = attributes.asked.sizes[axis] if name == "values" else len(attributes.asked.sets[name].rows)
+                count = attributes.tables.sizes[axis] if name == "values" else len(attributes.tables.sets[name].rows)
                 groups = attributes.groups[axis, name]
                 shares = np.zeros((count, len(groups)))
                 for place, group in enumerate(groups):
@@ -355,7 +355,7 @@ class TestBounds:
             p.append((kronecker(factors) if factors else np.ones((1, 1))) @ np.array(weights, dtype=np.float64))
         roots = dict(zip(attributes.orbits(), lower["roots"], strict=True))
         q = []
-        for cell in itertools.product(*(range(size) for size in attributes.asked.sizes)):
+        for cell in itertools.product(*(range(size) for size in attributes.tables.sizes)):
             labels = [attributes.labels_of(axis)[value] for axis, value in enumerate(cell)]
             share = roots[tuple(labels[axis] for axis in attributes.wide)] ** 2.0
             for axis, value in enumerate(cell):
@@ -377,8 +377,8 @@ class TestBounds:
         stated = dm.FitnessForUse(
             W.marginals([3, 3, 3, 2], sets=[("a0", "a1"), ("a1", "a2"), ("a0", "a3")])
         ).in_numbers()
-        attributes = Attributes(AskedTables(as_read(stated)), as_read({}), lower=True)
-        blocks = tables.by_block(attributes, [[Fraction(1)] for _ in attributes.asked.tables])
+        attributes = Attributes(DeclaredTables(as_read(stated)), as_read({}), lower=True)
+        blocks = tables.by_block(attributes, [[Fraction(1)] for _ in attributes.tables.tables])
         assert {key for key in blocks if len(key) == 2} == {((0, 0), (1, 0)), ((1, 0), (2, 0)), ((0, 0), (3, 0))}
 
     def test_classes_told_apart_prove_nothing_and_rounding_is_paid_for(self) -> None:
@@ -387,8 +387,8 @@ class TestBounds:
             document = copy.deepcopy(proof.document)
             del document["lower"]["attributes"][axis]
             document["lower"] |= {"roots": document["lower"]["roots"][:3], "weights": ["0x1p0"] * 24}
-            with pytest.raises(Refused, match=f"see the values of a class of attribute {axis} alike|must be"):
-                check.shown(document)
+            with pytest.raises(Refused, match=f"be symmetric in the values of each class of attribute {axis}|must be"):
+                check.proven_bounds(document)
         sums = dm.Workload([[0.1, 0.2, -0.3], [0.2, 0.1, -0.3]])
         problem = dm.FitnessForUse(W.union({"a": 3, "b": 2}, {"1": {"a": sums}, "2": {"b": None}}), geometry="blocks")
         proof = dm.prove(fast.solve(problem, tol=1e-9))
@@ -399,7 +399,7 @@ class TestBounds:
         document = copy.deepcopy(proof.document)
         document["upper"]["attributes"]["0"]["strategy"][0][0] = "0x3p0"
         with pytest.raises(Refused, match="all ones"):
-            check.shown(document)
+            check.proven_bounds(document)
 
 
 @pytest.fixture(scope="module")
@@ -418,11 +418,11 @@ class TestFiles:
 
     def test_what_is_no_proof_is_refused_with_the_reason(self, proof: dm.Proof, tmp_path: Path) -> None:
         for place, value, words in (
-            (("problem", "sizes", 0), "0x1p-1", "sizes must be positive and whole"),
+            (("problem", "sizes", 0), "0x1p-1", "sizes must be positive integers"),
             (("problem", "sizes", 0), "0x1p1", "must have 2 columns, got 5"),
             (("problem", "sizes"), [], "sizes must be a list"),
-            (("problem", "tables", 0), {"9": "values"}, "no number below 3"),
-            (("problem", "tables", 0), {"0": "others"}, "must ask 'values' or queries of the file"),
+            (("problem", "tables", 0), {"9": "values"}, "not an integer below 3"),
+            (("problem", "tables", 0), {"0": "others"}, "must have 'values' or queries of the file"),
             (("problem", "tables"), [], "tables must be a list"),
             (("problem", "queries"), None, "it has no 'queries'"),
             (("problem", "numbers"), ["0x1p0"], "numbers must be 3 numbers, got 1"),
@@ -431,18 +431,18 @@ class TestFiles:
             (("problem", "allowed"), "0x0p0", "allowed must be positive"),
             (("problem", "kind"), "table costs", "kind must be one of"),
             (("upper", "attributes"), [], "attributes must be named"),
-            (("upper", "attributes", "0", "classes", 0), "0x1p-1", "classes must be whole numbers"),
-            (("upper", "attributes", "0", "classes", 0), "0x1p1", "none without a value"),
-            (("upper", "blocks"), [], "where there is no noise"),
-            (("upper", "blocks", 0, "on"), {"1": "1"}, "no number below 1"),
+            (("upper", "attributes", "0", "classes", 0), "0x1p-1", "classes must be integers"),
+            (("upper", "attributes", "0", "classes", 0), "0x1p1", "each with at least one value"),
+            (("upper", "blocks"), [], "which has no noise"),
+            (("upper", "blocks", 0, "on"), {"1": "1"}, "not an integer below 1"),
             (("upper", "blocks", 0, "inverse", 0, 0), "0x1p9", r"\|A Z - I\| must be below 1"),
             (("lower", "roots"), ["0x0p0"] * 5, "roots must not all be 0"),
             (("lower", "weights"), ["0x1p0"], "weights must be"),
             (("lower", "weights", 0), "-0x1p0", "weights must not be negative"),
             (("lower", "blocks", 0, "isometry"), [["0x1p0"]], "isometry must have"),
             (("lower", "blocks", 0, "query_roots", 0), "0x1p9", "the square of a query's root must be at most its"),
-            (("lower", "blocks", 0, "on"), {"2": "0"}, "means nothing there"),
-            (("claim", "lower"), "0x1p9", "the lower bound claimed, 512, is above what is shown"),
+            (("lower", "blocks", 0, "on"), {"2": "0"}, "has no meaning there"),
+            (("claim", "lower"), "0x1p9", "the claimed lower bound, 512, is above the proven bound"),
         ):
             path = tmp_path / "proof.json"
             path.write_text(json.dumps(changed(proof.document, place, value)))
@@ -467,22 +467,22 @@ class TestFiles:
         both = W.kron(W.prefix(2), W.marginals([2, 3], ways=1))
         document = dm.prove(fast.solve(dm.FitnessForUse(both), tol=1e-9)).document
         for place, value, words in (
-            (("problem", "factors"), [], "factors must be a list of some parts"),
+            (("problem", "factors"), [], "factors must be a list of some sections"),
             (("problem", "factors", 0, "kind"), "weights", "kind of a factor must be one of targets, table targets"),
             (("problem", "factors", 0, "allowed"), "0x0p0", "must be positive"),
             (("problem", "allowed"), "-0x1p0", "allowed must be positive"),
             (("problem", "kind"), "product weights", "kind of a factor must be one of weights, table weights"),
-            (("upper", "factors"), [{}], "factors must be a list of 2 parts"),
+            (("upper", "factors"), [{}], "factors must be a list of 2 sections"),
             (("lower", "factors", 1), {}, "weights must be a list of numbers"),
             (("upper", "factors", 0, "inverse", 0, 0), "0x1p9", r"\|A Z - I\| must be below 1"),
-            (("upper", "factors", 0, "strategy", 0, 0), "0x1p1", "the upper bound claimed"),
-            (("lower", "factors", 0, "isometry", 0, 0), "0x1p9", "the lower bound claimed"),
+            (("upper", "factors", 0, "strategy", 0, 0), "0x1p1", "the claimed upper bound"),
+            (("lower", "factors", 0, "isometry", 0, 0), "0x1p9", "the claimed lower bound"),
         ):
             with pytest.raises(Refused, match=words):
                 check.check(changed(document, place, value))
 
     def test_what_has_no_proof_is_refused_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(noise, "LARGEST", 2**28)
+        monkeypatch.setattr(noise, "MAX_MULTIPLICATIONS", 2**28)
         replaced = dm.FitnessForUse(W.marginals([3, 2], ways=1), neighbours="replace")
         with pytest.raises(dm.errors.InvalidInputError, match="replaced"):
             dm.prove(fast.solve(replaced))

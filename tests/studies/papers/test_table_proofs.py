@@ -34,7 +34,7 @@ def test_what_has_no_proof_has_a_file_with_the_reason(tmp_path: Path) -> None:
         ": 1 optima proven in whole numbers; 1 have none, and a file with the reason"
     )
     (refused,) = tmp_path.glob("*.txt")
-    assert refused.name.startswith("a-b-LocalStrategy-21-21") and "of 20 at most" in refused.read_text()
+    assert refused.name.startswith("a-b-LocalStrategy-21-21") and "at most 20 user types" in refused.read_text()
 
 
 def _row() -> Row:
