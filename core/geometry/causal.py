@@ -225,10 +225,7 @@ def persons_cost(strategy: Causal, times: int, separation: int, at_least: bool) 
 
 
 def _largest_phase(costs: Array, times: int, separation: int) -> float:
-    """Return the largest sum of costs (n,) over `times` steps, `separation` apart: a lower bound on a person's cost.
-
-    The sum is the mean cost over all signs, so some signs cost at least as much.
-    """
+    """Return the largest sum of costs (n,) over separated steps, the mean cost of a person over all signs."""
     by_phase = np.zeros((-(-len(costs) // separation), separation))
     by_phase.ravel()[: len(costs)] = costs
     sums = np.cumsum(by_phase, axis=0)

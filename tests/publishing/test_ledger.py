@@ -139,7 +139,7 @@ class TestNeighbours:
 
     def test_a_relation_that_is_missing_or_emptied(self, path: Path) -> None:
         Ledger.read(path).record(planned(), "w")
-        text, told = path.read_text(), "must have neighbours|must have the texts|neighbours must be"
+        text, told = path.read_text(), "must state neighbours|must have the texts|neighbours must be"
         for removed, left in (('neighbours = "add-remove:1"\n', ""), ('"add-remove:1"', '""')):
             for place in (0, text.rindex(removed)):
                 path.write_text(text[:place] + text[place:].replace(removed, left, 1))
