@@ -165,7 +165,7 @@ class TestCaps:
             (("--rho", "1", "--cap", "prefixes=1"), "both have names"),
             (("--rho", "1", "--cap", "cell 0=1e-9"), "are a little more than cell 0 1.163 (level 0.9)"),
             (("--rho", "1", "--cap", "cell 0=1", "--refine"), "--refine cannot be used with hard limits"),
-            (("--rho", "1", "--cap", "cell 0=1", "--time-limit", "9"), "--time-limit is not for"),
+            (("--rho", "1", "--cap", "cell 0=1", "--time-limit", "9"), "--time-limit cannot be used with"),
             (("--problem", "variance", "--rho", "1", "--cap", "cell 0=1"), "belongs to --problem fitness"),
         ):
             found = run("prefix:4", *options)
