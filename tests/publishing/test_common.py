@@ -28,12 +28,16 @@ COUNTS = dm.records.count(
 GRID = 3e-6  # of costs and variances, relative: what the grids of the two releases and of the whole take together
 
 
-def assert_whole(both: dm.Publication, mechanism: Any, workload: dm.Workload) -> None:
+INSENSITIVE = 1e-4
+"""Relative, of variances with replaced records: the noise on the total, which costs nothing, is tiny and arbitrary."""
+
+
+def assert_whole(both: dm.Publication, mechanism: Any, workload: dm.Workload, rtol: float = GRID) -> None:
     """A combination has the cost and the variances of a mechanism, up to the grid, and no greater cost."""
     whole = dm.plan_release(mechanism, workload=workload)
     assert 1 - GRID <= float(both.rho) / mechanism.rho <= 1
     for table in whole.tables:
-        np.testing.assert_allclose(both.variances(table), whole.variances(table), rtol=GRID)
+        np.testing.assert_allclose(both.variances(table), whole.variances(table), rtol=rtol)
 
 
 @pytest.mark.parametrize("neighbours", [None, "replace", "add-remove:2"])
@@ -47,7 +51,7 @@ def test_tables(neighbours: str | None, tmp_path: Path) -> None:
         left = dm.residual(mechanism, common.drawn.mechanism)
         chosen = dm.release(left, COUNTS, workload=asked)
         both = dm.combine(common, chosen)
-        assert_whole(both, mechanism, asked)
+        assert_whole(both, mechanism, asked, INSENSITIVE if neighbours == "replace" else GRID)
         assert both.tables == ("age", *asked.table_names) and both.rho <= common.rho + chosen.rho
         assert "largest ρ over all choices" in both.statement()
         again = dm.combine(kept, chosen)  # a file has the largest of the costs alone
