@@ -77,7 +77,7 @@ def refine(
     - `backend`: an installed CVXPY backend for semidefinite cones;
     - `tol`: gap to prove in every stage, by default 1e-6 with CLARABEL; stages are solved more accurately;
     - `time_limit`: seconds after which the current covariance is returned, with the current stage unproven (CLARABEL,
-    SCS);
+      SCS);
     - `verbose`: whether to show the current run, and its seconds, in a line on standard error;
     - `**options`: passed to the backend.
 

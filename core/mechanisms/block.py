@@ -108,7 +108,7 @@ class BlockTables(BlockNoise):
 
         - ``tables``: tables of the records, which cover `needed_tables` (`dualmech.records.count`);
         - `rng`: the generator of Gaussian noise in floating point, or its seed; by default a seed of the operating
-        system;
+          system;
         - `sampler`: replaces the Gaussian noise; called once per block with a standard deviation and a shape.
 
         Examples
