@@ -218,7 +218,7 @@ def row_factors(rows: Array) -> tuple[Array, Array, Array]:
     for _ in range(2):
         orthonormal, triangle = scipy.linalg.qr((rows * units).T, mode="economic", check_finite=False)
         sizes = np.abs(np.diagonal(triangle))
-        if np.all(sizes > 8 * max(rows.shape) * EPS * np.linalg.norm(triangle, axis=0)):
+        if np.all(sizes > rank_tolerance(max(rows.shape)) * np.linalg.norm(triangle, axis=0)):
             return units, orthonormal, triangle
         largest = np.abs(rows).max(axis=0)
         units = np.where(largest > 0, np.ldexp(1.0, -np.frexp(largest)[1]), 1.0)
@@ -320,7 +320,7 @@ def _spectrum(covariance: Array, noisy: npt.NDArray[np.intp]) -> tuple[Array, Ar
     """Return the standard deviations, the eigenvalues and eigenvectors of the correlation matrix, and their cut."""
     units = np.sqrt(np.diagonal(covariance)[noisy])
     values, vectors = np.linalg.eigh(covariance[np.ix_(noisy, noisy)] / units / units[:, None])
-    return units, values, vectors, 8 * len(values) * EPS * float(values[-1])
+    return units, values, vectors, rank_tolerance(len(values)) * float(values[-1])
 
 
 def leaves_range(covariance: Array, vectors: Array, rounding: Array | None = None) -> npt.NDArray[np.bool_]:

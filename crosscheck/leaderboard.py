@@ -150,7 +150,7 @@ def standings(rows: Iterable[Entry], tol: float) -> list[Standing]:
                 solver,
                 answers=len(solver_entries),
                 feasible=len(apart),
-                within=sum(gap <= allowed for gap in apart),
+                within=sum(entry.status(allowed) == "within" for entry in solver_entries),
                 median=statistics.median(apart) if apart else math.nan,
                 worst=max(apart, default=math.nan),
                 seconds=sum(times) if times else math.nan,

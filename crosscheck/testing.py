@@ -1,7 +1,7 @@
-"""A solver's tests against proven optima: problems to parametrise tests by, and checks that fail with both bounds.
+"""Tests of a solver against proven optima: problems to parametrise tests by, and checks that fail with both bounds.
 
-Nothing here needs pytest, or a folder of files: a problem is proven when its interval is first asked for, in some
-hundredths of a second.
+This module needs neither pytest nor a folder of files: the interval of a problem is proven when it is first read, in
+some hundredths of a second.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dualmech.problems.base import AnyProblem
 from dualmech.validate import Array
 from dualmech.workloads.domain import count_text
 
-MOST_CELLS = 16  # of the problems by default
-WITHIN = 1e-6  # default relative distance from the optimum that an answer may have
+MAX_CELLS = 16  # default of `most_cells`
+DEFAULT_TOL = 1e-6  # default relative distance of an answer from the optimum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownProblem:
-    """A problem of the library in plain arrays, and between which numbers its optimum lies.
+    """A problem of the library as plain arrays, with the proven interval of its optimum.
 
     Attributes
     ----------
     name : str
-        As in the library; ``str`` of it, so that ``ids=str`` names tests.
+        The name in the library, also its ``str``, so that ``ids=str`` names tests.
     problem : Problem
-        The problem itself.
+        The problem.
     """
 
     name: str
@@ -44,7 +44,7 @@ class KnownProblem:
 
     @property
     def family(self) -> str:
-        """What is minimised: ``FitnessForUse`` the squared privacy cost, and so on."""
+        """The name of the problem's class, such as ``FitnessForUse``."""
         return type(self.problem).__name__
 
     @property
@@ -53,12 +53,12 @@ class KnownProblem:
 
     @property
     def workload(self) -> Array:
-        """W (m, d), a query a row, as an array; refused where it is no matrix."""
+        """W (m, d), one query per row; refused for problems without a matrix."""
         return self._array("workload")
 
     @property
     def targets(self) -> Array:
-        """Largest variances (m,) of fitness for use; for tables one each."""
+        """Maximum variances (m,) of fitness for use; for tables one each."""
         return self._array("targets")
 
     @property
@@ -73,7 +73,7 @@ class KnownProblem:
 
     @property
     def basis(self) -> Array:
-        """B (k, d): a covariance (k, k) is of the noise on B x."""
+        """B (k, d), the rows of which a covariance (k, k) is the noise."""
         return self._array("basis")
 
     @property
@@ -87,10 +87,10 @@ class KnownProblem:
         return library.interval(self.name)[1]
 
     def _array(self, name: str) -> Array:
-        held = self.arrays
-        if name in held:
-            return held[name]
-        raise InvalidInputError(f"{self.name}, a {self.family}, is stated by {', '.join(held)}; it has no {name}")
+        arrays = self.arrays
+        if name in arrays:
+            return arrays[name]
+        raise InvalidInputError(f"{self.name}, a {self.family}, is stated by {', '.join(arrays)}; it has no {name}")
 
     def __str__(self) -> str:
         return self.name
@@ -101,13 +101,13 @@ class KnownProblem:
 
 
 def problems(
-    names: Sequence[str] | None = None, *, most_cells: int = MOST_CELLS, matrix: bool = False
+    names: Sequence[str] | None = None, *, most_cells: int = MAX_CELLS, matrix: bool = False
 ) -> list[KnownProblem]:
-    """Return problems of the library: those named, and of families, or of all, those of at most so many cells.
+    """Return problems of the library by names of problems or families; by default all families.
 
-    A family is named by its class or by the first word of its problems' names. With `matrix` only those whose workload
-    is a matrix, and not tables.
-    Raises `InvalidInputError` for a name that is unknown.
+    Problems of families have at most `most_cells` cells. The name of a family is its class, or the first word of its
+    problems' names. With `matrix`, only problems whose workload is a matrix, not tables.
+    Raises `InvalidInputError` for an unknown name.
 
     Examples
     --------
@@ -119,16 +119,16 @@ def problems(
     >>> len(testing.problems(["FitnessForUse"])), len(testing.problems(["local"], most_cells=4))
     (37, 10)
     """
-    stated = library.problems()
-    limit, written = validate.size(most_cells=most_cells), validate.boolean(matrix=matrix)
-    chosen = library.named([*collection.FAMILIES] if names is None else names)
+    makers = library.problems()
+    limit, needs_matrix = validate.size(most_cells=most_cells), validate.boolean(matrix=matrix)
+    all_names = library.named([*collection.FAMILIES] if names is None else names)
     explicit = frozenset(() if names is None else names)
-    known_problems = (KnownProblem(name, stated[name]()) for name in chosen)
+    known_problems = (KnownProblem(name, makers[name]()) for name in all_names)
     return [
         known
         for known in known_problems
         if (known.name in explicit or library.shape(known.problem)[1] <= limit)
-        and (not written or "workload" in known.arrays)
+        and (not needs_matrix or "workload" in known.arrays)
     ]
 
 
@@ -138,14 +138,14 @@ def check(
     dual: object = None,
     value: float | None = None,
     *,
-    tol: float = WITHIN,
+    tol: float = DEFAULT_TOL,
     scaled: bool = False,
 ) -> Certificate | None:
-    """Assert that an answer is optimal within a tolerance, taken as it is: nothing is rescaled or mended.
+    """Assert that an answer is optimal within a tolerance, without scaling or repair.
 
-    Returns the judge's certificate of the point; None if no point was given. Raises `WrongAnswerError`, an
-    `AssertionError`, for every fault of the answer: it is no point of the problem, it has NaN or a wrong shape, it is
-    infeasible, or its distance from the proven optimum, above or below, exceeds the tolerance.
+    Returns the certificate of the point, or None without a point. Raises `WrongAnswerError`, an `AssertionError`, for
+    every fault of the answer: it is no point of the problem, has NaN or a wrong shape, is infeasible, or its distance
+    from the proven optimum, above or below, exceeds the tolerance.
     Raises `InvalidInputError` or `InputTypeError` for other arguments.
 
     Parameters
@@ -153,20 +153,20 @@ def check(
     known : KnownProblem
         The problem.
     primal : array, point or mechanism, optional
-        The point, as the problem's own `certify` takes it: for noise its covariance on the basis (k, k) or on the cells
-        (d, d), or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a local
-        strategy Q (m, n), with whose best reconstruction for the average user it is judged; a projection (m, n);
-        an estimate (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
+        The point, as for `certify` of the problem: for noise its covariance on the basis (k, k) or on the cells (d, d),
+        or a mechanism; weights of the design queries (k,); a covariance on the common basis (r, r); a local strategy
+        Q (m, n), certified with its optimal reconstruction for the average user; a projection (m, n); an estimate
+        (d,). It must meet every constraint to 1e-9, and be at most `tol` above the optimum.
     dual : dual weights, or a tuple of their arrays, optional
-        Multipliers, such as ``(λ, μ)`` for fitness for use and ``(λ,)`` for total variance: the bound that they prove
-        must be at most `tol` below.
+        Multipliers, such as ``(λ, μ)`` for fitness for use and ``(λ,)`` for total variance. Their lower bound must be
+        at most `tol` below the optimum.
     value : float, optional
-        The solver's value of the optimum: at most `tol` from it, above or below.
+        The solver's value of the optimum, with a distance of at most `tol`.
     tol : float
         Relative tolerance.
     scaled : bool
-        Whether the point is scaled, or mended, to be feasible first: for a solver that publishes answers up to scale,
-        such as strategies (`covariance_of_strategy` makes a covariance of one).
+        Whether the point is first scaled, or repaired, to be feasible: for solvers that publish answers up to scale,
+        such as strategies (`covariance_of_strategy` returns the covariance of a strategy).
 
     Examples
     --------
@@ -183,22 +183,22 @@ def check(
     True
     """
     __tracebackhide__ = True
-    chosen, allowed = validate.instance(KnownProblem, known=known), validate.nonnegative_number(tol=tol)
-    mended = validate.boolean(scaled=scaled)
+    known, tol = validate.instance(KnownProblem, known=known), validate.nonnegative_number(tol=tol)
+    scaled = validate.boolean(scaled=scaled)
     if primal is None and dual is None and value is None:
         raise InvalidInputError("primal, dual or value must be given, got none of them")
     if value is not None:
-        _check_value(chosen, value, allowed)
+        _check_value(known, value, tol)
     if dual is not None:
-        _check_dual(chosen, dual, allowed)
-    return None if primal is None else _check_point(chosen, _point(chosen, primal), mended, allowed)
+        _check_dual(known, dual, tol)
+    return None if primal is None else _check_point(known, _point(known, primal), scaled, tol)
 
 
 def distance(known: KnownProblem, primal: object, *, scaled: bool = False) -> float:
     """Return an upper bound on the relative distance of a point's objective from the optimum.
 
-    It is at least 0, charges the point's violation of constraints of up to 1e-9, and is inf for an infeasible point
-    (with `scaled` the point is made feasible first).
+    It is at least 0, includes a violation of up to 1e-9, and is inf for an infeasible point. With `scaled` the point is
+    first made feasible.
     Raises `WrongAnswerError` for an object that is no point of the problem.
 
     Examples
@@ -209,20 +209,20 @@ def distance(known: KnownProblem, primal: object, *, scaled: bool = False) -> fl
     >>> round(testing.distance(known, np.eye(2) / 2), 6), testing.distance(known, np.eye(2))
     (0.5, inf)
     """
-    chosen = validate.instance(KnownProblem, known=known)
-    return max(_entry(chosen, _point(chosen, primal), validate.boolean(scaled=scaled)).most, 0.0)
+    known = validate.instance(KnownProblem, known=known)
+    return max(_entry(known, _point(known, primal), validate.boolean(scaled=scaled)).most, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How far a solver's answers are from the optima of many problems; `str` of it is a table of at most 80 columns.
+    """The distances of a solver's answers from the optima of many problems; its `str` is a table of 80 columns.
 
     Attributes
     ----------
     entries : tuple of leaderboard.Entry
-        A row for each problem; its `fault` says why an answer failed.
+        A row for each problem; `fault` is the reason of a failure.
     tol : float
-        Relative distance from the optimum within which an answer counts.
+        Largest relative distance from the optimum that counts as optimal.
     """
 
     entries: tuple[Entry, ...]
@@ -230,7 +230,7 @@ class Scores:
 
     @property
     def within(self) -> int:
-        """Number of answers without a fault that are within `tol` of the optimum."""
+        """Number of feasible answers within `tol` of the optimum."""
         return sum(entry.status(self.tol) == "within" for entry in self.entries)
 
     def __str__(self) -> str:
@@ -248,17 +248,17 @@ def scores(
     solver: Callable[[KnownProblem], object],
     names: Sequence[str] | None = None,
     *,
-    most_cells: int = MOST_CELLS,
+    most_cells: int = MAX_CELLS,
     matrix: bool = False,
-    tol: float = WITHIN,
+    tol: float = DEFAULT_TOL,
     scaled: bool = False,
 ) -> Scores:
-    """Run a solver on problems of the library, and return how far each answer is from the proven optimum.
+    """Run a solver on problems of the library, and return the distance of each answer from the proven optimum.
 
-    The solver takes a `KnownProblem` and returns a point, or a tuple of up to three: point, dual weights, value, as
-    `check` takes them. An exception in the solver, an answer that is no point, and dual weights or a value that miss
-    the optimum by more than `tol` are faults in the answer's row, and the next problem follows.
-    Raises what `problems` raises.
+    The solver takes a `KnownProblem` and returns a point, or a tuple of point, dual weights and value, as for `check`,
+    or of the first of these. An exception in the solver, an answer that is no point, and dual weights or a value
+    farther than `tol` from the optimum are faults in the answer's row.
+    Raises `InvalidInputError` as `problems` does.
 
     Examples
     --------
@@ -269,20 +269,20 @@ def scores(
     >>> table.within, round(row.most, 6), row.violation, row.fault
     (0, 0.5, 0.0, '')
     """
-    chosen = problems(names, most_cells=most_cells, matrix=matrix)
-    run, mended = validate.function(solver=solver), validate.boolean(scaled=scaled)
-    allowed = validate.nonnegative_number(tol=tol)
-    return Scores(tuple(_scored(run, known, allowed, mended) for known in chosen), allowed)
+    instances = problems(names, most_cells=most_cells, matrix=matrix)
+    solver, scaled = validate.function(solver=solver), validate.boolean(scaled=scaled)
+    tol = validate.nonnegative_number(tol=tol)
+    return Scores(tuple(_score(solver, known, tol, scaled) for known in instances), tol)
 
 
-def _scored(solver: Callable[[KnownProblem], object], known: KnownProblem, allowed: float, scaled: bool) -> Entry:
+def _score(solver: Callable[[KnownProblem], object], known: KnownProblem, tol: float, scaled: bool) -> Entry:
     """Return a solver's row for one problem: distance, violation, seconds and the first fault."""
-    began, name = time.perf_counter(), str(getattr(solver, "__name__", "solver"))
+    start_time, name = time.perf_counter(), str(getattr(solver, "__name__", "solver"))
     try:
         answer = solver(known)
     except Exception as error:
-        return Entry(name, known.name, seconds=time.perf_counter() - began, fault=f"failed: {first_line(error)}")
-    seconds = time.perf_counter() - began
+        return Entry(name, known.name, seconds=time.perf_counter() - start_time, fault=f"failed: {first_line(error)}")
+    seconds = time.perf_counter() - start_time
     parts = answer if isinstance(answer, tuple) and len(answer) <= 3 else (answer,)
     padded: list[Any] = [*parts, None, None, None]
     primal, dual, value = padded[:3]
@@ -292,7 +292,7 @@ def _scored(solver: Callable[[KnownProblem], object], known: KnownProblem, allow
         return Entry(name, known.name, seconds=seconds, fault=str(error))
     try:
         if dual is not None or value is not None:
-            check(known, None, dual, value, tol=allowed)
+            check(known, None, dual, value, tol=tol)
     except WrongAnswerError as error:
         return replace(entry, fault=entry.fault or str(error))
     return entry
@@ -303,7 +303,7 @@ def _entry(known: KnownProblem, point: object, scaled: bool) -> Entry:
 
 
 def _point(known: KnownProblem, primal: object) -> object:
-    """Return an answer as a point of the problem; anything else is a wrong answer."""
+    """Return an answer as a point of the problem; raises `WrongAnswerError` for other objects."""
     __tracebackhide__ = True
     try:
         if isinstance(primal, np.ndarray | list):
@@ -313,17 +313,17 @@ def _point(known: KnownProblem, primal: object) -> object:
         raise WrongAnswerError(f"{known.name}: primal is no answer: {error}") from error
 
 
-def _check_point(known: KnownProblem, point: object, scaled: bool, allowed: float) -> Certificate:
+def _check_point(known: KnownProblem, point: object, scaled: bool, tol: float) -> Certificate:
     __tracebackhide__ = True
     certificate, fault = library.judged(known, known.problem, point, scaled)
     if fault:
         raise WrongAnswerError(f"{known.name}: {fault}")
-    _check_objective(known, certificate.objective, allowed)
+    _check_objective(known, certificate.objective, tol)
     return certificate
 
 
-def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
-    """Fail where multipliers prove too little, and say why if they prove nothing."""
+def _check_dual(known: KnownProblem, dual: object, tol: float) -> None:
+    """Raise `WrongAnswerError` for multipliers with too low a bound, with the reason if they give none."""
     __tracebackhide__ = True
     point = library.some_answer(known.name).primal
     try:
@@ -331,22 +331,22 @@ def _check_dual(known: KnownProblem, dual: object, allowed: float) -> None:
             certificate: Certificate = known.problem.certify(point, known.problem.as_dual(dual))
     except (InvalidInputError, InputTypeError) as error:
         raise WrongAnswerError(f"{known.name}: dual proves nothing: {error}") from error
-    if certificate.lower_bound >= known.lower * (1 - allowed):
+    if certificate.lower_bound >= known.lower * (1 - tol):
         return
     reason = "; ".join(certificate.remarks) or f"the dual weights prove a bound of {certificate.lower_bound:.12g}"
     raise WrongAnswerError(
         f"{known.name}: {reason}, {_percent(1 - certificate.lower_bound / known.lower)} below the optimum, which is "
-        f"proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
+        f"proven to be {_between(known)}; at most {_percent(tol)} is allowed"
     )
 
 
-def _check_value(known: KnownProblem, value: object, allowed: float) -> None:
+def _check_value(known: KnownProblem, value: object, tol: float) -> None:
     __tracebackhide__ = True
     try:
         number = validate.real(value=value)
     except (InvalidInputError, InputTypeError) as error:
         raise WrongAnswerError(f"{known.name}: {error}") from error
-    low, high = known.lower * (1 - allowed), known.upper * (1 + allowed)
+    low, high = known.lower * (1 - tol), known.upper * (1 + tol)
     if low <= number <= high:
         return
     hint = "; its square is the optimum" if low <= number * abs(number) <= high else ""
@@ -354,25 +354,26 @@ def _check_value(known: KnownProblem, value: object, allowed: float) -> None:
         raise WrongAnswerError(
             f"{known.name}: the value is {number}, where the optimum is proven to be {_between(known)}"
         )
-    below, above = 1 - number / known.lower, number / known.upper - 1
-    where = f"{_percent(below)} below what is possible" if number < low else f"{_percent(above)} above the optimum"
+    low_share, high_share = 1 - number / known.lower, number / known.upper - 1
+    is_low = number < low
+    where = f"{_percent(low_share)} below what is possible" if is_low else f"{_percent(high_share)} above the optimum"
     raise WrongAnswerError(
         f"{known.name}: the value {number:.12g} is {where}: the optimum is proven to be {_between(known)}; at most "
-        f"{_percent(allowed)} is allowed{hint}"
+        f"{_percent(tol)} is allowed{hint}"
     )
 
 
-def _check_objective(known: KnownProblem, achieved: float, allowed: float) -> None:
+def _check_objective(known: KnownProblem, achieved: float, tol: float) -> None:
     __tracebackhide__ = True
-    if achieved < known.lower * (1 - max(allowed, FEASIBLE)):
+    if achieved < known.lower * (1 - max(tol, FEASIBLE)):
         raise WrongAnswerError(
             f"{known.name}: the answer achieves {achieved:.12g}, {_percent(1 - achieved / known.lower)} below what is "
             f"possible: the optimum is proven to be {_between(known)}; it owes that to constraints it exceeds"
         )
-    if not achieved <= known.upper * (1 + allowed):
+    if not achieved <= known.upper * (1 + tol):
         raise WrongAnswerError(
             f"{known.name}: the answer achieves {achieved:.12g}, at least {_percent(achieved / known.upper - 1)} above "
-            f"the optimum, which is proven to be {_between(known)}; at most {_percent(allowed)} is allowed"
+            f"the optimum, which is proven to be {_between(known)}; at most {_percent(tol)} is allowed"
         )
 
 

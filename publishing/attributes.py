@@ -201,6 +201,11 @@ class Attribute:
             )
         return start[0], stop[1]
 
+    @property
+    def reading(self) -> list[tuple[str, list[str]]]:
+        """How values of records are read, in words for a statement, each with the items that it lists."""
+        return []
+
     def as_spec(self) -> dict[str, object]:
         """Return the mapping of options of this attribute, for `attribute_of`."""
         groups = {
@@ -349,6 +354,11 @@ class Labelled(Attribute):
     def _label(self, code: int) -> str:
         return self.labels[code] if code < self.values else self.rest
 
+    @property
+    def reading(self) -> list[tuple[str, list[str]]]:
+        items = [f"{text} as {label}" for text, label in self.texts]
+        return [("records are read so: ", items)] if items else []
+
     def _spec(self) -> dict[str, object]:
         spec: dict[str, object] = {"labels": dict(self.texts) if self.texts else list(self.labels)}
         return spec | ({"rest": self.rest} if self.rest else {}) | ({"ordered": True} if self.in_order else {})
@@ -420,6 +430,11 @@ class Numbers(Attribute):
     def _label(self, code: int) -> str:
         return decimal_text(self.first + code * (self.step or 1))
 
+    @property
+    def reading(self) -> list[tuple[str, list[str]]]:
+        words = "numbers are rounded to the nearest of these values, from the middle upwards"
+        return [] if self.step is None else [(words, [])]
+
     def _spec(self) -> dict[str, object]:
         ends: dict[str, object] = {"from": _plain_number(self.first), "to": _plain_number(self.last)}
         step = {} if self.step is None else {"step": _plain_number(self.step)}
@@ -479,6 +494,11 @@ class Binned(Attribute):
     def _item(self, code: int) -> str:
         absent = code == self.size - 1 and bool(self.missing)
         return MISSING if absent else f"{self.edges[code]!r}{RANGE_SIGN}{self.edges[code + 1]!r}"
+
+    @property
+    def reading(self) -> list[tuple[str, list[str]]]:
+        items = [f"{self.label(code)} counts {value:g}" for code, value in enumerate(self.counts_for)]
+        return [("in sums and means: ", items)] if items else []
 
     def _spec(self) -> dict[str, object]:
         worth = {"worth": list(self.counts_for)} if self.counts_for else {}

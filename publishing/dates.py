@@ -14,6 +14,9 @@ from dualmech.publishing.attributes import Attribute, Grouping, read_number
 
 DAY, WEEK, MONTH, QUARTER, YEAR = STEPS = ("day", "week", "month", "quarter", "year")
 
+DAYS = {DAY: 1, WEEK: 7}  # days in a period
+MONTHS = {MONTH: 1, QUARTER: 3, YEAR: 12}  # months in a period
+
 DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ](?!24).+)?")
 """A day, optionally with a time. Hour 24 is refused, since versions of Python disagree on it."""
 
@@ -107,7 +110,7 @@ class Dated(Attribute):
     def _day(self, text: str, form: str | None = None) -> datetime.date | None:
         """Return the day of a text, or a day of its period if the step is a month, a quarter or a year."""
         form = self.format if form is None else form
-        plain, is_coarse = text.strip(), STEPS.index(self.step) >= STEPS.index(MONTH)
+        plain, is_coarse = text.strip(), self.step in MONTHS
         quarterly, monthly = QUARTERLY.fullmatch(plain), YEAR_MONTH.fullmatch(plain)
         if quarterly and self.step == QUARTER:
             return self._first_day(int(quarterly[1]), 3 * int(quarterly[2]) - 2)
@@ -146,21 +149,17 @@ class Dated(Attribute):
 
     def place(self, day: datetime.date) -> int:
         """Return the code of a day from `first` to `last`."""
-        if self.step in (DAY, WEEK):
-            return (day - self.first).days // (7 if self.step == WEEK else 1)
-        months = 12 * (day.year - self.first.year)
-        if self.step == YEAR:
-            return months // 12
-        if self.step == QUARTER:
-            return months // 3 + (day.month - 1) // 3 - (self.first.month - 1) // 3
-        return months + day.month - self.first.month
+        if self.step in DAYS:
+            return (day - self.first).days // DAYS[self.step]
+        first, place = ((12 * date.year + date.month - 1) // MONTHS[self.step] for date in (self.first, day))
+        return place - first
 
     def _begin(self, code: int) -> datetime.date:
         """Return the first day of the period of a code, which may precede `first`."""
-        if self.step in (DAY, WEEK):
-            return self.first + datetime.timedelta(days=code * (7 if self.step == WEEK else 1))
-        width = {MONTH: 1, QUARTER: 3, YEAR: 12}[self.step]
-        months = 12 * self.first.year + (self.first.month - 1) // width * width + code * width
+        if self.step in DAYS:
+            return self.first + datetime.timedelta(days=code * DAYS[self.step])
+        width = MONTHS[self.step]
+        months = ((12 * self.first.year + self.first.month - 1) // width + code) * width
         return datetime.date(months // 12, months % 12 + 1, 1)
 
     def _keys(self, first: int, last: int) -> tuple[str, str]:
@@ -169,6 +168,11 @@ class Dated(Attribute):
 
     def _label(self, code: int) -> str:
         return _period(self._begin(code), self.step)
+
+    @property
+    def reading(self) -> list[tuple[str, list[str]]]:
+        words = f"times with a time zone count on their day in {self.timezone}, other times on the written day"
+        return [(words, [])] if self.timezone else []
 
     def _spec(self) -> dict[str, object]:
         spec: dict[str, object] = {"from": str(self.first), "to": str(self.last), "step": self.step}

@@ -22,7 +22,7 @@ from dualmech.mechanisms.tables import LARGEST_TABLE, maximal_sets
 from dualmech.publishing.attributes import THOUSANDS, Attribute, is_missing, number_hint, text_of
 from dualmech.publishing.persons import Bound, Report, quiet, report_text
 from dualmech.publishing.schema import Schema, attribute_at, attributes_of
-from dualmech.publishing.sources import COUNT, PERSON, Chunk, Column, Key, Source, source_of
+from dualmech.publishing.sources import COUNT, PERSON, Chunk, Column, Key, Source, refused_by, source_of
 from dualmech.validate import Array, compared, composed
 from dualmech.workloads.base import Workload
 from dualmech.workloads.domain import Domain
@@ -110,10 +110,8 @@ class Records:
         """
         unread: dict[str, None] = {}
         for names, refuse in source_of(self.source).headers():
-            try:
+            with refused_by(refuse):
                 read = {*self.located(names, domain).values()}
-            except InvalidInputError as error:
-                raise refuse(str(error)) from error
             unread |= {composed(name.strip()): None for place, name in enumerate(names or ()) if place not in read}
         return [*unread]
 

@@ -340,7 +340,7 @@ def _labelled(name: str, options: Mapping[str, object], missing_texts: tuple[str
         other = as_label(validate.text(**{f"rest of {name!r}": options["rest"]}))
         if not other or other in (*labels, *missing_texts, MISSING):
             raise InvalidInputError(f"rest of {name!r} must be a label of its own, got {other!r}")
-    ordered = validate.boolean(**{f"ordered of {name!r}": options.get("ordered", False)})
+    ordered = _flag(name, options, "ordered")
     size = len(labels) + bool(other) + bool(missing_texts)
     pairs = tuple(texts.items())
     return Labelled(name, size, missing=missing_texts, labels=labels, texts=pairs, rest=other, in_order=ordered)
@@ -360,7 +360,7 @@ def _dates(name: str, options: Mapping[str, object], missing_texts: tuple[str, .
     step = validate.choice(STEPS, **{f"step of {name!r}": options.get("step", DAY)})
     if end < start:
         raise InvalidInputError(f"to of {name!r} must be at least {start}, got {end}")
-    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    clamp = _flag(name, options, "clamp")
     form, zone = (validate.text(**{f"{key} of {name!r}": options.get(key, "")}) for key in ("format", "timezone"))
     if "timezone" in options:
         _check_timezone(name, zone)
@@ -401,7 +401,7 @@ def _check_format(attribute: Dated) -> None:
 
 
 def _numbers(name: str, options: Mapping[str, object], missing_texts: tuple[str, ...]) -> Attribute:
-    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    clamp = _flag(name, options, "clamp")
     first: Decimal | int
     last: Decimal | int
     step = None
@@ -424,6 +424,10 @@ def _numbers(name: str, options: Mapping[str, object], missing_texts: tuple[str,
     return Numbers(name, size, missing=missing_texts, first=first, step=step, clamp=clamp, has_points=has_points)
 
 
+def _flag(name: str, options: Mapping[str, object], key: str) -> bool:
+    return validate.boolean(**{f"{key} of {name!r}": options.get(key, False)})
+
+
 def _has_points(name: str, options: Mapping[str, object]) -> bool:
     return "decimal" in options and validate.choice((".",), **{f"decimal of {name!r}": options["decimal"]}) == "."
 
@@ -441,7 +445,7 @@ def _binned(name: str, options: Mapping[str, object], missing_texts: tuple[str, 
     if len(edges) < 2 or len(places):
         culprit = f", got {edges[places[0]]:g} before {edges[places[0] + 1]:g}" if len(places) else ""
         raise InvalidInputError(f"bins of {name!r} must be two or more increasing edges{culprit}")
-    clamp = validate.boolean(**{f"clamp of {name!r}": options.get("clamp", False)})
+    clamp = _flag(name, options, "clamp")
     worth = validate.finite(1, **{f"worth of {name!r}": options["worth"]}) if "worth" in options else np.zeros(0)
     if "worth" in options and len(worth) != len(edges) - 1:
         raise InvalidInputError(f"worth of {name!r} must be a number for each of its {len(edges) - 1} bins")

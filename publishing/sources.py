@@ -11,6 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -73,6 +74,15 @@ class Source(Protocol):
         """Yield the values of the requested columns."""
 
 
+@contextmanager
+def refused_by(refuse: Callable[[str], DualmechError]) -> Iterator[None]:
+    """Raise errors in input as the error that `refuse` returns for their message, with the place of the columns."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise refuse(str(error)) from error
+
+
 def source_of(source: Any) -> Source:
     """Return the source for a path, a frame or an array of codes.
 
@@ -104,10 +114,8 @@ class CsvFiles:
             with files.errors_naming(path):
                 lines = csv.lines(path)
                 names, refuse = _header(path, lines)
-                try:
+                with refused_by(refuse):
                     places = locate(names)
-                except InvalidInputError as error:
-                    raise refuse(str(error)) from error
                 keys = {key: places[name] for key, (name, _) in requested.items()}
                 yield from _csv_chunks(path, lines, keys, len(names))
 
@@ -274,8 +282,9 @@ def _of_files(paths: Sequence[Path], ending: str) -> Engine:
         try:
             if ending == PARQUET:
                 keys = {tuple(part.partition("=")[0] for part in path.parts if "=" in part) for path in paths}
-                relation = connection.sql(_parquet(texts, in_folders=len(keys) == 1))
-                columns = {path: connection.sql(_parquet([str(path)], len(keys) == 1)).columns for path in paths}
+                in_folders = len(keys) == 1
+                relation = connection.sql(_parquet(texts, in_folders))
+                columns = {path: connection.sql(_parquet([str(path)], in_folders)).columns for path in paths}
             else:
                 from pyarrow import dataset
 
@@ -349,14 +358,13 @@ class Engine:
         """
         import narwhals as nw
 
-        for path, names in self.columns.items():
-            try:
-                locate(names)  # the engine would fill an absent column with missing values
-            except InvalidInputError as error:
-                raise _file_error(path, str(error)) from error
+        for path, file_names in self.columns.items():
+            with refused_by(partial(_file_error, path)):
+                locate(file_names)  # the engine would fill an absent column with missing values
         schema = self.frame.collect_schema()
-        places, schema_names = locate(schema.names()), schema.names()
-        columns = {key: schema_names[places[name]] for key, (name, _) in requested.items()}
+        names = schema.names()
+        places = locate(names)
+        columns = {key: names[places[name]] for key, (name, _) in requested.items()}
         if PERSON in columns:
             require_exact_ids(requested[PERSON][0], str(schema[columns[PERSON]]))
         aliases = {key: f"column {place}" for place, key in enumerate(requested)}

@@ -21,7 +21,7 @@ from dualmech.errors import printable
 from dualmech.neighbours import DIFFERENCES, Relation
 from dualmech.problems.fitness import PrivacyFirst
 from dualmech.progress import Status
-from dualmech.publishing.attributes import Attribute, Grouping, Numbers
+from dualmech.publishing.attributes import Attribute, Grouping
 from dualmech.publishing.derived import MEAN, SHARE, farthest
 from dualmech.publishing.markdown import Page
 from dualmech.publishing.records import Records
@@ -291,18 +291,10 @@ def _listed(first: list[str], count: int, last: str) -> str:
 
 
 def _read_as(attribute: Attribute) -> list[str]:
-    lines = []
-    if texts := getattr(attribute, "texts", ()):
-        pairs = [f"{text} as {label}" for text, label in texts]
-        lines.append(f"records are read so: {_listed(pairs[:NUM_FIRST], len(pairs), pairs[-1])}")
-    if isinstance(attribute, Numbers) and attribute.step is not None:
-        lines.append("numbers are rounded to the nearest of these values, from the middle upwards")
-    if zone := getattr(attribute, "timezone", ""):
-        lines.append(f"times with a time zone count on their day in {zone}, other times on the written day")
-    if numbers := getattr(attribute, "counts_for", ()):
-        pairs = [f"{attribute.label(code)} counts {value:g}" for code, value in enumerate(numbers)]
-        lines.append(f"in sums and means: {_listed(pairs[:NUM_FIRST], len(pairs), pairs[-1])}")
-    return lines
+    return [
+        words + (_listed(items[:NUM_FIRST], len(items), items[-1]) if items else "")
+        for words, items in attribute.reading
+    ]
 
 
 def _impossible(domain: Domain) -> list[str]:

@@ -382,7 +382,7 @@ def best_reconstruction(root: Array, strategy: Array, prior: Array) -> Array | N
     orthonormal, triangle = scipy.linalg.qr(strategy / scale[:, None], mode="economic", check_finite=False)
     left, sizes, right = linalg.svd(triangle)
     coordinates = root @ right.T
-    positive = sizes > 8 * max(strategy.shape) * EPS * sizes[0]
+    positive = sizes > linalg.rank_tolerance(max(strategy.shape)) * sizes[0]
     if np.linalg.norm(coordinates[:, ~positive]) > FEASIBLE * np.linalg.norm(root):
         return None
     return np.asarray(coordinates[:, positive] / sizes[positive] @ left[:, positive].T @ orthonormal.T / scale)

@@ -189,7 +189,7 @@ def _root(matrix: Array) -> Array:
 
 FORMS_CHUNK = 4096  # differences of data sets whose costs are computed together
 
-MAX_DENSE_ENTRIES = 2**24  # maximum number of entries of a materialised query matrix
+MAX_QUERY_MATRIX_ENTRIES = 2**24  # of a mechanism that is materialised as a dense matrix
 
 
 class LinearGaussianMechanism(NoisyQueries, NoiseByStep):
@@ -483,5 +483,5 @@ def _added_profiles(mechanisms: Sequence[NoisyQueries]) -> Array:
 
 def check_written(entries: float, what: str) -> None:
     """Refuse to materialise a query matrix with too many entries."""
-    if entries > MAX_DENSE_ENTRIES:
-        raise InvalidInputError(f"{what} is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} entries)")
+    if entries > MAX_QUERY_MATRIX_ENTRIES:
+        raise InvalidInputError(f"{what} is too large for a dense matrix (limit {MAX_QUERY_MATRIX_ENTRIES} entries)")

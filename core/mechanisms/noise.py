@@ -70,7 +70,7 @@ class IndependentForm:
         diagonal = np.diagonal(covariance)
         units = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values, vectors = np.linalg.eigh(covariance / units / units[:, None])
-        positive = values > 8 * len(values) * linalg.EPS * values[-1]
+        positive = values > linalg.rank_tolerance(len(values)) * values[-1]
         scaled, whiten = queries / units[:, None], (vectors[:, positive] / np.sqrt(values[positive])).T / units
         if np.any(linalg.leaves_range(covariance, queries)):
             return cls._of_exact(queries, whiten, vectors[:, ~positive].T @ scaled, vectors[:, ~positive].T / units)
@@ -87,7 +87,7 @@ class IndependentForm:
         """Treat the exact rows as known, and estimate the other rows from the noisy answers."""
         _, sizes, directions = linalg.svd(exact)
         # At least one row, and no row of rounding errors: an exact row has infinite cost.
-        exact_rows = in_few_digits(directions[sizes > 8 * max(queries.shape) * linalg.EPS * sizes[0]])
+        exact_rows = in_few_digits(directions[sizes > linalg.rank_tolerance(max(queries.shape)) * sizes[0]])
         basis = linalg.row_space(queries)
         noisy_rows = scipy.linalg.null_space(exact_rows @ basis.T).T @ basis
         exact_estimate = exact_rows @ np.linalg.pinv(exact) @ silent

@@ -103,7 +103,7 @@ class GaussianPrivacy(Displayed):
     def _on_cells(self) -> Any:
         """Return the mechanism as a matrix over the cells; refuse one without cells."""
         if not hasattr(self, "dense"):
-            raise InvalidInputError(f"a {type(self).__name__} has no cells that it could be written out on")
+            raise InvalidInputError(f"a {type(self).__name__} has no cells, so no steps and no matrix over cells")
         return self.dense()
 
     @property
@@ -158,9 +158,7 @@ class GaussianPrivacy(Displayed):
         """
         max_times, distance = validate.size(times=times), validate.size(separation=separation)
         validate.boolean(at_least=at_least)
-        if not hasattr(self, "dense"):
-            raise InvalidInputError(f"a {type(self).__name__} has no cells, so no steps")
-        cost: ParticipationCost = self.dense().participation_cost(max_times, distance, at_least)
+        cost: ParticipationCost = self._on_cells().participation_cost(max_times, distance, at_least)
         return cost
 
     def delta(self, epsilon: float) -> float:

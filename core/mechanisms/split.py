@@ -174,7 +174,7 @@ class SplitMechanism(GaussianPrivacy):
         return answers
 
     def dense(self) -> LinearGaussianMechanism:
-        """Return the equivalent mechanism on the cells; refused where its matrix is too large for a dense matrix."""
+        """Return the equivalent mechanism on the cells; refused if its query matrix is too large."""
         sizes, cells = self.workload.sizes, self.workload.shape[1]
         check_written(cells**2, f"a query matrix of {count_text(cells)} cells")
         rows, blocks = [], []

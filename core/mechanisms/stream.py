@@ -421,9 +421,9 @@ class CausalMechanism(SteppedMechanism):
 
     @property
     def matrix(self) -> Array:
-        """C (n, n); refused of a tree, and where it is too large for a dense matrix."""
+        """C (n, n); refused for a tree, and for too many steps."""
         if self.steps**2 > MAX_DENSE_ENTRIES:
-            raise InvalidInputError(f"a strategy of {self.steps} steps is too large for a dense matrix as a matrix")
+            raise InvalidInputError(f"a strategy of {self.steps} steps is too large for a dense matrix")
         return self._strategy.matrix()
 
     @property

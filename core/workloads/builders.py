@@ -1,7 +1,7 @@
 """Builders of named workloads: the workloads of the papers' experiments, and pieces to stack into others.
 
 Every builder returns a `Workload` whose queries and groups have names. Arguments that are not allowed raise
-`InvalidInputError` or `InputTypeError` before any work, as does a matrix too large for a dense matrix. Random
+`InvalidInputError` or `InputTypeError` before any work, as does a workload too large for a dense matrix. Random
 builders need their `rng`, a seed or a generator: the same seed gives the same workload.
 
 The experiments cited below are from Xiao, Ding, Wang, Zhang and Kifer, "Optimizing fitness-for-use of differentially
@@ -137,7 +137,7 @@ def range_marginals(
 
 
 def check_dense_size(rows: int, columns: int) -> None:
-    """Refuse a dense matrix that is too large for a dense matrix."""
+    """Refuse a workload that is too large for a dense matrix."""
     if rows * columns > MAX_DENSE_ENTRIES:
         raise InvalidInputError(
             f"workload of shape {rows} x {columns} is too large for a dense matrix (limit {MAX_DENSE_ENTRIES} entries)"
@@ -171,7 +171,7 @@ def parity(attributes: int, order: int | Iterable[int] | None = None) -> Workloa
     The answer to a query is the number of records with an even number of ones among the attributes in S, less the
     number of those with an odd one. All ``2^k`` of them are the characters of k attributes, a Hadamard matrix.
     Raises `InvalidInputError` or `InputTypeError` for more than `MAX_ATTRIBUTES` attributes, an order outside 0 to k or
-    given twice, a matrix too large for a dense matrix.
+    given twice, a workload too large for a dense matrix.
     Source: Gaboardi, Gallego Arias, Hsu, Roth and Wu, "Dual Query: practical private query release for high dimensional
     data", ICML 2014; the hardest workload of McKenna, Maity, Mazumdar and Miklau, PVLDB 13(11), 2020, section 6.
     Returns `Workload`: dense, queries named like ``parity of a0, a2`` and grouped like ``order 2``, by order and then
