@@ -229,7 +229,7 @@ class Chain:
         return max(stage.solution.gap for stage in self.stages)
 
     def simulate(self, blocks: npt.ArrayLike, rule: Rule, rng: np.random.Generator | int | None = None) -> ChainOutcome:
-        """Simulate adaptive releases of many data sets, for simulations. NOT a private release.
+        """Simulate adaptive releases of many data sets, for study. NOT a private release.
 
         Raises `InvalidInputError` or `InputTypeError` for blocks of other cells, or invalid decisions.
 

@@ -96,7 +96,7 @@ class BlockTables(BlockNoise):
     def measure(
         self, tables: Tables, rng: np.random.Generator | int | None = None, sampler: Sampler | None = None
     ) -> dict[Axes, Array]:
-        """Draw the noisy parts of all blocks, for simulations: with floating-point noise NOT a private release.
+        """Draw the noisy parts of all blocks, for study: with floating-point noise NOT a private release.
 
         If all tables are marginal tables, ``⊗ (n_i I - 11') y`` of the table y on a set T is measured, an integer for
         integer counts, with independent noise of variance ``τ_T cells_T`` in every cell. The sum is then centred and
@@ -170,7 +170,7 @@ class BlockTables(BlockNoise):
         return estimate
 
     def simulate(self, tables: Tables, rng: np.random.Generator | int | None = None) -> dict[Any, Array]:
-        """Draw noisy, consistent tables, for simulations. NOT a private release.
+        """Draw noisy, consistent tables, for study. NOT a private release.
 
         Returns a dict of arrays: of a union by table names, of marginal tables by attributes. Without a workload, the
         largest measured tables.

@@ -451,7 +451,7 @@ class NoisyQueries:
     def simulate(
         self, x: npt.ArrayLike, rng: np.random.Generator | int | None = None, workload: Workload | None = None
     ) -> Array:
-        """Draw noisy answers to B x, or to a workload, for simulations. NOT a private release.
+        """Draw noisy answers to B x, or to a workload, for study. NOT a private release.
 
         The noise is of a seeded floating-point generator: the seed, or the low bits of the answers, can reveal the
         data.

@@ -221,7 +221,7 @@ def running_sums(x: Array, decay: float | Array) -> Array:
 def all_range_gram(d: int) -> Array:
     """Return ``W' W`` (d, d) of `all_range`: entry (i, k) counts the intervals that hold both cells.
 
-    It is ``(min(i, k) + 1) (d - max(i, k))``, cells too_large from 0: d + 1 times the inverse of the second
+    It is ``(min(i, k) + 1) (d - max(i, k))``, cells counted from 0: d + 1 times the inverse of the second
     difference matrix, with 2 on the diagonal and -1 next to it.
     Raises `InvalidInputError` or `InputTypeError` for a `d` that is not an integer of at least 1, or too large for a
     matrix.
@@ -239,7 +239,7 @@ def all_range_gram(d: int) -> Array:
 
 
 def prefix_gram(d: int) -> Array:
-    """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells too_large from 0.
+    """Return ``W' W`` (d, d) of `prefix`: ``d - max(i, k)``, cells counted from 0.
 
     Raises `InvalidInputError` or `InputTypeError` as for `all_range_gram`.
 
@@ -412,7 +412,7 @@ class RangeWorkload(RuleWorkload):
     def ends(self, queries: Sequence[int] | Index) -> tuple[Index, Index]:
         """Return the first and the last cells of the ranges with these indices."""
         index, cells = validate.indices(self.shape[0], queries=queries), self.shape[1]
-        # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, which too_large from the last is a triangle.
+        # Ranges that begin at cell a or later: (d - a) (d - a + 1) / 2, a triangular number.
         left = self.shape[0] - 1 - np.asarray(index, dtype=np.int64)
         row = ((np.sqrt(8.0 * left + 1) - 1) / 2).astype(np.int64)
         row += ((row + 1) * (row + 2) // 2 <= left).astype(np.int64) - (row * (row + 1) // 2 > left)

@@ -115,7 +115,7 @@ class MasterEquations:
         schur[np.diag_indices(count)] -= EPS
         factors, pivots, zero = lapack.dgetrf(schur)
         if zero:
-            raise np.linalg.LinAlgError(f"the equations of the costs are singular at new_sets {zero - 1}")
+            raise np.linalg.LinAlgError(f"the equations of the costs are singular at unknown {zero - 1}")
         self.schur = factors, pivots
 
     def change(self, products: Array, spare_products: Array, passes: int = NUM_SOLVES) -> Change:
@@ -430,10 +430,10 @@ def price_patterns(frame: Frame, point: PatternPoint, view: View, count: int) ->
 
 
 def _scores(frame: Frame, point: PatternPoint, values: Array, sizes: Array, share_sums: Array) -> tuple[Array, float]:
-    """Return by how much patterns are price_all too low, and by how much the judge will raise all costs for them.
+    """Return the violation of each pattern's constraint, and the increase of all costs with which the judge meets them.
 
-    `values` are ``v_S' K v_S``, `members` the numbers of user types in the sets, `shares` their sums of ``n π``. Where
-    the prior is uneven, the judge takes the least that is compatible with the costs.
+    `values` are ``v_S' K v_S``, `sizes` the numbers of user types in the sets, `share_sums` their sums of ``n π``.
+    For a prior that is not uniform, the judge takes the least increase that is compatible with the costs.
     """
     size, excess = len(point.share), local.gain(frame.epsilon)
     mass = size + excess * share_sums
